@@ -101,12 +101,15 @@ func notNATS(servers []string, what string) error {
 	return &failure{cause: nats.ErrNoInfoReceived, coded: ErrUnavailable.With("the server at %s speaks %s, not NATS: check the port; NATS has 4222 by default", Redacted(servers), what)}
 }
 
-// Redacted returns server addresses without their passwords, for messages.
+// Redacted returns server addresses without their passwords and tokens, for messages.
 func Redacted(servers []string) string {
 	all := make([]string, 0, len(servers))
 	for _, address := range servers {
 		shown := "the address given"
 		if u, err := parseServer(address); err == nil {
+			if _, password := u.User.Password(); u.User != nil && !password {
+				u.User = url.User("xxxxx") // a token
+			}
 			shown = u.Redacted()
 		}
 		all = append(all, shown)

@@ -28,6 +28,8 @@ type app struct {
 	width      func(stream any) int // columns of a terminal, 0 if unknown
 	colour     bool                 // on terminals
 
+	environment []string // NAME=VALUE; os.Environ(), but in tests
+
 	complaints atomic.Pointer[slog.Logger] // logs the final error; nil for a plain line on stderr
 
 	after func(time.Duration) <-chan time.Time      // time.After
@@ -57,11 +59,12 @@ func (a *app) complain(text string) {
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 	a := &app{
 		stdin: stdin, stdout: stdout, stderr: stderr,
-		isTerminal: isTerminal,
-		width:      width,
-		colour:     os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		after:      time.After,
-		host:       host.Run,
+		isTerminal:  isTerminal,
+		width:       width,
+		colour:      os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+		environment: os.Environ(),
+		after:       time.After,
+		host:        host.Run,
 	}
 	a.at("running")
 	return a
@@ -133,11 +136,17 @@ func (a *app) command(ctx context.Context, args []string) int {
 		return exitPipe // silently, as programs do that the signal ends
 	}
 	a.complain(sentence(err))
-	_, usage := errors.AsType[*usageError](err)
-	if _, options := errors.AsType[*host.OptionsError](err); usage || options {
+	if isUsage(err) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// isUsage reports whether err is wrong usage: other flags mend it.
+func isUsage(err error) bool {
+	_, usage := errors.AsType[*usageError](err)
+	_, options := errors.AsType[*host.OptionsError](err)
+	return usage || options
 }
 
 // usageError is an error with exit code 2.

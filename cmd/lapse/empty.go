@@ -23,15 +23,19 @@ func refuseEmpty(root *cobra.Command, args []string) (refusal error) {
 	cmd.InitDefaultHelpFlag()
 	cmd.InheritedFlags() // adds them to Flags
 	_ = cmd.Flags().ParseAll(rest, func(flag *pflag.Flag, value string) error {
-		_, list := flag.Annotations[listAnnotation]
-		list = list || flag.Value.Type() == "stringSlice"
 		switch {
 		case value == "":
 			refusal = usageErrorf("--%s is empty: give a value, or leave the flag out", flag.Name)
-		case list && slices.Contains(strings.Split(value, ","), ""):
+		case emptyElement(flag, value):
 			refusal = usageErrorf("--%s %q: an element is empty: leave it out", flag.Name, value)
 		}
 		return refusal
 	})
 	return refusal
+}
+
+// emptyElement reports whether value is a list, for this flag, with an empty element.
+func emptyElement(flag *pflag.Flag, value string) bool {
+	_, list := flag.Annotations[listAnnotation]
+	return (list || flag.Value.Type() == "stringSlice") && slices.Contains(strings.Split(value, ","), "")
 }

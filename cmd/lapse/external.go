@@ -67,8 +67,23 @@ func (f *loginFlag) Set(text string) error {
 	return nil
 }
 
-func (*loginFlag) String() string { return "" }
-func (*loginFlag) Type() string   { return "login" }
+// String returns what was given this way, [CONNECTION=]VALUE of each, in order.
+func (f *loginFlag) String() string {
+	var given []string
+	for connection, l := range f.logins {
+		switch {
+		case l.way != f.way:
+		case connection == "":
+			given = append(given, l.value)
+		default:
+			given = append(given, connection+"="+l.value)
+		}
+	}
+	slices.Sort(given)
+	return strings.Join(given, ",")
+}
+
+func (*loginFlag) Type() string { return "login" }
 
 // login returns the login of a connection.
 func (f *externalFlags) login(connection string) login {

@@ -232,17 +232,19 @@ func flagError(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &invalid) {
 		return usageErrorf("%v: see `%s --help`", err, cmd.CommandPath())
 	}
-	cause := errors.Unwrap(err)
-	var number *strconv.NumError
-	if errors.As(err, &number) {
-		switch number.Func {
-		case "ParseBool":
-			cause = errors.New("use true or false")
-		case "ParseUint":
-			cause = errors.New("use a whole number of 0 or more")
-		default:
-			cause = errors.New("use a whole number")
-		}
+	return usageErrorf("--%s %q: %v", invalid.GetFlag().Name, invalid.GetValue(), invalidCause(invalid))
+}
+
+// invalidCause returns why a value of a flag is refused, as what to use.
+func invalidCause(invalid *pflag.InvalidValueError) error {
+	number, ok := errors.AsType[*strconv.NumError](invalid)
+	switch {
+	case !ok:
+		return invalid.Unwrap()
+	case number.Func == "ParseBool":
+		return errors.New("use true or false")
+	case number.Func == "ParseUint":
+		return errors.New("use a whole number of 0 or more")
 	}
-	return usageErrorf("--%s %q: %v", invalid.GetFlag().Name, invalid.GetValue(), cause)
+	return errors.New("use a whole number")
 }

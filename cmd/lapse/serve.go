@@ -26,6 +26,7 @@ type serveFlags struct {
 	noSnapshots bool // --snapshot-every 0
 	console     consoleFlags
 	log         logFlags
+	environment fromEnvironment
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -40,7 +41,10 @@ exits with 1 if it is not served at the end.
 
 With --nats-url or --context it uses an external NATS server, which stores the streams;
 the store directory is then only a cache. Any number of processes may serve a database:
-one writes, the others answer reads and take over when it stops.`,
+one writes, the others answer reads and take over when it stops.
+
+Every flag may come from the environment: LAPSE_STORE_DIR is --store-dir. Flags win, and
+lapse config shows what is in force.`,
 		Example: `  lapse serve
   lapse serve --database tenant-a,tenant-b
   lapse serve --nats-url nats://n1,nats://n2,nats://n3 --replicas 3
@@ -48,14 +52,20 @@ one writes, the others answer reads and take over when it stops.`,
     --nkey bulk=bulk.nk --nkey service=service.nk`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f.listenGiven = cmd.Flags().Changed("listen")
-			f.noSnapshots = cmd.Flags().Changed("snapshot-every") && f.Processor.SnapshotEvery == 0
-			f.console.given = cmd.Flags().Changed("console")
-			return a.serve(cmd.Context(), f)
+			err := f.complete(cmd.Flags(), a.environment)
+			if err == nil {
+				err = a.serve(cmd.Context(), f)
+			}
+			return f.environment.blame(err)
 		},
 	}
+	f.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 	defaults := processor.Options{}.EnsureDefaults()
-	addGroup(cmd.Flags(), "Server", func(flags *pflag.FlagSet) {
+	addGroup(to, "Server", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.database, "database", "main", "`NAME`[,NAME…] of the databases, or * for all that the NATS server has at the start")
 		flags.StringVar(&f.StoreDir, "store-dir", "data", "store all files below `DIR`, which only one process at a time may use")
 		flags.StringVar(&f.Listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials")
@@ -65,28 +75,27 @@ one writes, the others answer reads and take over when it stops.`,
 		sizeVar(flags, &f.Processor.Projection.CacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `SIZE` of the projection in memory")
 		flags.BoolVar(&f.Processor.AcceptLostEnd, "accept-lost-end", false, "start even if a stream has lost its tail: accept that acknowledged writes are lost")
 	})
-	addGroup(cmd.Flags(), "External NATS server", func(flags *pflag.FlagSet) {
+	addGroup(to, "External NATS server", func(flags *pflag.FlagSet) {
 		f.external.addFlags(flags)
 		addReplicasFlag(flags, &f.Processor.Replicas, "replicas of the streams (default that of existing streams, or 1)")
 		f.Processor.Lease = 5 * time.Second
 		flags.Var(&durationFlag{to: &f.Processor.Lease, least: 2 * time.Second, most: time.Hour, seconds: true}, "lease",
 			"lease TTL: a standby takes over when the writer has not renewed it for `DURATION`")
 	})
-	addGroup(cmd.Flags(), "Retention and snapshots", func(flags *pflag.FlagSet) {
+	addGroup(to, "Retention and snapshots", func(flags *pflag.FlagSet) {
 		flags.Var(&durationFlag{to: &f.Processor.Retain, least: time.Second, zero: "forever"}, "retain", "keep events in the log for `DURATION`, or forever")
 		flags.Var(&durationFlag{to: &f.Processor.SnapshotEvery, least: time.Second, zero: "0"}, "snapshot-every", "snapshot the projection every `DURATION` if it changed (default a quarter of --retain, at most 1h; none with forever)")
 	})
-	addGroup(cmd.Flags(), "Clock", func(flags *pflag.FlagSet) { addClockFlags(flags, &f.Processor) })
-	addGroup(cmd.Flags(), "Queries", func(flags *pflag.FlagSet) { addQueryFlags(flags, &f.Processor) })
-	addGroup(cmd.Flags(), "Web console, with the embedded NATS server", func(flags *pflag.FlagSet) { f.console.add(flags, ", or off") })
-	addGroup(cmd.Flags(), "Monitoring and logging", func(flags *pflag.FlagSet) {
+	addGroup(to, "Clock", func(flags *pflag.FlagSet) { addClockFlags(flags, &f.Processor) })
+	addGroup(to, "Queries", func(flags *pflag.FlagSet) { addQueryFlags(flags, &f.Processor) })
+	addGroup(to, "Web console, with the embedded NATS server", func(flags *pflag.FlagSet) { f.console.add(flags, ", or off") })
+	addGroup(to, "Monitoring and logging", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.Metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
 		flags.BoolVar(&f.Profiles, "debug", false, "serve Go's profiles and execution traces at --metrics, below /debug/pprof/")
 		durationVar(flags, &f.Processor.LatenessObjective, "lateness-objective", defaults.LatenessObjective, time.Millisecond,
 			"objective: 99 of 100 expiries at most `DURATION` late; status reports whether it is met")
 		f.log.add(flags)
 	})
-	return cmd
 }
 
 // addQueryFlags adds the query limits.
@@ -105,9 +114,15 @@ func addClockFlags(flags *pflag.FlagSet, p *processor.Options) {
 	flags.BoolVar(&p.AcceptClock, "accept-clock", false, "at startup, accept the clock as it is")
 }
 
-// complete completes the options, and returns an error for values out of range or flags
-// that do not go together.
-func (f *serveFlags) complete() (err error) {
+// complete adds the flags that are in the environment, completes the options, and returns
+// an error for values out of range or flags that do not go together.
+func (f *serveFlags) complete(flags *pflag.FlagSet, environment []string) (err error) {
+	if err := f.environment.read(flags, environment); err != nil {
+		return err
+	}
+	f.listenGiven = flags.Changed("listen")
+	f.noSnapshots = flags.Changed("snapshot-every") && f.Processor.SnapshotEvery == 0
+	f.console.given = flags.Changed("console")
 	if f.Databases, err = parseDatabases(f.database); err != nil {
 		return err
 	}
@@ -172,14 +187,14 @@ func addReplicasFlag(flags *pflag.FlagSet, to *int, usage string) {
 }
 
 func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
-	if err := f.complete(); err != nil {
-		return err
-	}
 	lines, say := f.log.handler(a.stderr)
 	defer lines.Close()
 	f.Processor.Logger = slog.New(lines)
 	if f.log.format == "json" {
 		a.complaints.Store(f.Processor.Logger)
+	}
+	if unknown := f.environment.unknown; unknown != nil {
+		f.Processor.Logger.Warn("these environment variables are of no flag: correct their names or remove them", "names", strings.Join(unknown, ","))
 	}
 	if f.Console, err = f.console.options(); err != nil {
 		return err

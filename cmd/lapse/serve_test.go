@@ -51,16 +51,31 @@ func TestReadyLine(t *testing.T) {
 	}
 }
 
-// serveWith runs serve until it would start, and returns the options of
-// its start, nil without one, the exit code and what it printed.
-func serveWith(t *testing.T, args string) (started *host.Options, code int, printed string) {
+// serveWith is startWith of serve.
+func serveWith(t *testing.T, args string, environment ...string) (started *host.Options, code int, printed string) {
 	t.Helper()
-	var stderr bytes.Buffer
-	a := newApp(strings.NewReader(""), &stderr, &stderr)
+	return startWith(t, "serve "+args, environment...)
+}
+
+// startWith runs a command, serve until it would start. It returns the options of that
+// start, nil without one, the exit code and what was printed.
+func startWith(t *testing.T, args string, environment ...string) (started *host.Options, code int, printed string) {
+	t.Helper()
+	var output bytes.Buffer
+	a := newApp(strings.NewReader(""), &output, &output)
+	a.environment = environment
 	a.host = func(_ context.Context, o host.Options) error {
 		started = &o
 		return nil
 	}
-	code = a.run(t.Context(), append([]string{"serve"}, strings.Fields(args)...))
-	return started, code, stderr.String()
+	code = a.run(t.Context(), strings.Fields(args))
+	return started, code, output.String()
+}
+
+func joined[T ~string](names []T) string {
+	var all []string
+	for _, name := range names {
+		all = append(all, string(name))
+	}
+	return strings.Join(all, " ")
 }

@@ -36,7 +36,7 @@ func flagGroups(cmd *cobra.Command) (groups []*flagGroup) {
 		c.PersistentFlags().VisitAll(connection.flags.AddFlag)
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if connection.flags.Lookup(f.Name) != nil {
+		if f.Hidden || connection.flags.Lookup(f.Name) != nil {
 			return
 		}
 		heading := "Flags"
