@@ -23,6 +23,9 @@ const (
 	userGateClients = "gate_clients"
 )
 
+// ownUsers are the users of lapse, whose names no other user may have.
+var ownUsers = []string{userClient, userProcessor, userService, userGateLog, userGateClients}
+
 // credentials are the passwords of one run, which are never stored. The client user, the
 // one for connections without credentials, needs a password too, which nobody knows.
 type credentials struct {
@@ -34,12 +37,14 @@ func newCredentials() credentials {
 }
 
 // accountsConfig returns the accounts, users and permissions as NATS configuration.
-func accountsConfig(dbs []schema.DatabaseName, who credentials) string {
+// operator is the public nkey of the user operator; "" for none.
+func accountsConfig(dbs []schema.DatabaseName, who credentials, operator string) string {
 	var b strings.Builder
 	err := accountsTemplate.Execute(&b, struct {
 		Databases []schema.DatabaseName
 		Who       credentials
-	}{dbs, who})
+		Operator  string
+	}{dbs, who, operator})
 	if err != nil {
 		panic(err) // the template and its data are both ours
 	}

@@ -60,6 +60,14 @@ type Options struct {
 	// 0 or -1 takes any free one.
 	Listen string
 
+	// Config is a NATS configuration file with accounts, users, TLS, leaf nodes, WebSocket
+	// and monitoring, "" for none. Once it has users, clients have to log in.
+	Config string
+
+	// Operator is the public nkey of a user who may back up, repair and restore the
+	// streams; "" for none.
+	Operator string
+
 	// Databases are those that clients may reach. With more than one, the others
 	// start despite a damaged log: see Damage.
 	Databases []schema.DatabaseName
@@ -97,6 +105,8 @@ type Server struct {
 	nats       *server.Server
 	address    string // HOST:PORT at which clients connect
 	url        string
+	options    Options
+	configured func() (*server.Options, error) // reads Options.Config
 	who        credentials
 	log        *slog.Logger
 	memory     memory
@@ -116,6 +126,9 @@ func Start(o Options) (*Server, error) {
 	if o.StoreDir == "" || len(o.Databases) == 0 {
 		return nil, errors.New("embedded: store directory and databases must be given")
 	}
+	if _, err := o.Check(); err != nil {
+		return nil, err
+	}
 	host, port, err := splitListen(o.Listen)
 	if err != nil {
 		return nil, err
@@ -133,7 +146,7 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	s := &Server{who: newCredentials(), log: o.Logger, quarantine: quarantine, failed: make(chan error, 1)}
+	s := &Server{options: o, who: newCredentials(), log: o.Logger, quarantine: quarantine, failed: make(chan error, 1)}
 	checking, end := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { o.keepChecked(checking, known) })
@@ -161,29 +174,10 @@ func (s *Server) start(o *Options, host string, port int) error {
 	if err != nil {
 		return err
 	}
-	so := &server.Options{
-		ServerName:         "lapse-" + string(o.Databases[0]),
-		Host:               host,
-		Port:               port,
-		MaxPayload:         maxPayload,
-		MaxPending:         maxPending,
-		WriteTimeout:       server.WriteTimeoutPolicyRetry, // slow readers are kept
-		AuthTimeout:        authTimeout.Seconds(),
-		MaxConn:            maxConnections,
-		MaxSubs:            maxSubscriptions,
-		MaxSubTokens:       maxTokens,
-		JetStream:          true,
-		StoreDir:           o.StoreDir,
-		JetStreamMaxMemory: maxMemory,
-		JetStreamMaxStore:  room,
-		SyncAlways:         o.SyncAlways,
-		JetStreamLimits:    server.JSLimitOpts{MaxBatchSize: AtomicBatch, DefaultMaxConsumers: -1}, // the gate limits those of clients
-		NoSublistCache:     true,
-		NoSigs:             true, // signals are the command's business
-		NoLog:              true, // o.Logger gets the log lines
-	}
-	if err := so.ProcessConfigString(accountsConfig(o.Databases, s.who)); err != nil {
-		return fmt.Errorf("embedded: accounts: %w", err)
+	s.configured = func() (*server.Options, error) { return o.forNATS(s.who, host, port, room) }
+	so, err := s.configured()
+	if err != nil {
+		return err
 	}
 	ns, err := server.NewServer(so)
 	if err != nil {
@@ -218,6 +212,9 @@ func (s *Server) start(o *Options, host string, port int) error {
 		return fmt.Errorf("the NATS server accepts no connections on %s after 10 s: try another --listen", o.Listen)
 	}
 	s.address, s.url = ns.Addr().String(), clientURL(ns.Addr())
+	if so.TLSConfig != nil {
+		s.url = "tls" + strings.TrimPrefix(s.url, "nats")
+	}
 	if err := s.openReplies(); err != nil {
 		return err
 	}

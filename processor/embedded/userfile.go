@@ -1,0 +1,420 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/conf"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// ConfigError is an error in a NATS configuration file, one line, which names the line of
+// the file.
+type ConfigError struct{ message string }
+
+func (e *ConfigError) Error() string { return e.message }
+
+// place is a line of a configuration file; the zero value is none.
+type place struct {
+	file string
+	line int
+}
+
+func (p place) errorf(format string, args ...any) error {
+	return &ConfigError{fmt.Sprintf("--nats-config %s:%d: %s", p.file, p.line, fmt.Sprintf(format, args...))}
+}
+
+// token is a value of a parsed file, with its place.
+type token interface {
+	Value() any
+	Line() int
+	SourceFile() string
+	IsUsedVariable() bool
+}
+
+// open returns a value of a parsed file, and its place, which is above that of a value
+// that has none, such as one from the environment.
+func open(v any, above place) (any, place) {
+	if t, ok := v.(token); ok {
+		return t.Value(), place{t.SourceFile(), t.Line()}
+	}
+	return v, above
+}
+
+// userFile is the configuration file of a user.
+type userFile struct {
+	keys  map[string]any // what of it is for the server, without accounts
+	lines map[string]place
+	place // the first line
+	accounts
+}
+
+// accounts are the accounts of a user's file, with what they import from lapse's.
+type accounts struct {
+	of      map[string]any
+	users   int
+	imports []imported       // from lapse's
+	sources map[string]place // the other accounts that are imported from
+}
+
+// imported is a subject that an account imports from one of lapse's.
+type imported struct{ by, from, kind, subject string }
+
+// setElsewhere says for keys of a file how they are set instead.
+var setElsewhere = map[string]string{
+	"listen": "give --listen HOST:PORT", "port": "give --listen HOST:PORT", "host": "give --listen HOST:PORT", "net": "give --listen HOST:PORT",
+	"store_dir": "give --store-dir DIR", "storedir": "give --store-dir DIR", "jetstream": "give --store-dir DIR, and the limits in the accounts",
+	"authorization": "put users into an account",
+	"cluster":       "use nats-server for a cluster, and --nats-url", "gateway": "use nats-server for a cluster, and --nats-url",
+	"operator": "use nats-server for accounts as JWTs, and --nats-url",
+}
+
+// readFile reads a configuration file and checks it, as far as its text says what it
+// means.
+func readFile(file string, databases []schema.DatabaseName) (*userFile, error) {
+	parsed, err := conf.ParseFileWithChecks(file)
+	if err != nil {
+		return nil, &ConfigError{parseError(file, err)}
+	}
+	u := &userFile{keys: map[string]any{}, lines: map[string]place{}, place: place{file, 1}, accounts: accounts{of: map[string]any{}, sources: map[string]place{}}}
+	for name, v := range parsed {
+		key := strings.ToLower(name)
+		value, at := open(v, u.place)
+		switch key {
+		case "accounts":
+			err = u.accounts.read(value, at, databases)
+		case "tls", "websocket", "ws", "leafnodes", "leaf", "http", "https", "http_port", "monitor_port", "https_port", "http_base_path", "no_auth_user":
+			u.keys[key], u.lines[key] = v, at
+		default:
+			instead := setElsewhere[key]
+			if t, ok := v.(token); instead == "" && ok && t.IsUsedVariable() {
+				continue
+			}
+			if instead == "" {
+				instead = "leave it out: lapse sets it, or cannot have it; a file has accounts, tls, leafnodes, websocket, http, https and no_auth_user"
+			}
+			err = at.errorf("%s: %s", name, instead)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return u, nil
+}
+
+var parseLine = regexp.MustCompile(`^Parse error on line (\d+): '(.*)'$`)
+
+// parseError says where a file cannot be parsed.
+func parseError(file string, err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	if parts := parseLine.FindStringSubmatch(text); parts != nil {
+		return fmt.Sprintf("--nats-config %s:%s: %s", file, parts[1], parts[2])
+	}
+	return fmt.Sprintf("--nats-config %s: %s", file, strings.TrimPrefix(text, "open "+file+": "))
+}
+
+// read reads the accounts of a file.
+func (a *accounts) read(value any, at place, databases []schema.DatabaseName) error {
+	named, ok := value.(map[string]any)
+	if !ok {
+		return at.errorf("accounts: use NAME { … } for each account")
+	}
+	for name, v := range named {
+		value, at := open(v, at)
+		if slices.ContainsFunc([]string{"LAPSE", "CLIENTS", "SYS"}, func(own string) bool { return strings.EqualFold(own, name) }) || strings.HasPrefix(name, "$") {
+			return at.errorf("account %s: lapse or NATS has an account of this name: choose another one", name)
+		}
+		keys, ok := value.(map[string]any)
+		if t, isToken := v.(token); !ok && isToken && t.IsUsedVariable() {
+			continue
+		}
+		if !ok {
+			return at.errorf("account %s: use %s { … }", name, name)
+		}
+		a.of[name] = v
+		for key, v := range keys {
+			value, at := open(v, at)
+			list, _ := value.([]any)
+			for _, v := range list {
+				value, at := open(v, at)
+				one, _ := value.(map[string]any)
+				var err error
+				switch strings.ToLower(key) {
+				case "users":
+					err = a.user(one, at)
+				case "imports":
+					err = a.imported(name, one, at, databases)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for name, at := range a.sources {
+		if _, ok := a.of[name]; !ok {
+			return at.errorf("account %s: there is none to import from", name)
+		}
+	}
+	return nil
+}
+
+// user reads a user of an account.
+func (a *accounts) user(keys map[string]any, at place) error {
+	a.users++
+	for key, v := range keys {
+		name, at := open(v, at)
+		if key = strings.ToLower(key); (key == "user" || key == "username") && slices.Contains(ownUsers, fmt.Sprint(name)) {
+			return at.errorf("user %s: lapse has a user of this name: choose another one", name)
+		}
+	}
+	return nil
+}
+
+// imported reads an import of an account, and refuses one from an account of lapse that
+// would open more than lapse's accounts are made for.
+func (a *accounts) imported(by string, keys map[string]any, at place, databases []schema.DatabaseName) error {
+	for key, v := range keys {
+		kind := strings.ToLower(key)
+		if kind != "service" && kind != "stream" {
+			continue
+		}
+		value, at := open(v, at)
+		source, _ := value.(map[string]any)
+		found := imported{by: by, kind: kind}
+		for key, v := range source {
+			value, _ := open(v, at)
+			switch strings.ToLower(key) {
+			case "account":
+				found.from = fmt.Sprint(value)
+			case "subject":
+				found.subject = fmt.Sprint(value)
+			}
+		}
+		if found.from != "LAPSE" && found.from != "CLIENTS" {
+			a.sources[found.from] = at
+			continue
+		}
+		if err := found.check(databases); err != nil {
+			return at.errorf("account %s: %v", by, err)
+		}
+		a.imports = append(a.imports, found)
+	}
+	return nil
+}
+
+// check returns why lapse does not export the subject.
+func (i imported) check(databases []schema.DatabaseName) error {
+	if !server.IsValidSubject(i.subject) {
+		return fmt.Errorf("%q is no subject", i.subject)
+	}
+	within := func(subjects ...string) bool {
+		return slices.ContainsFunc(subjects, func(s string) bool { return server.SubjectMatchesFilter(i.subject, s) })
+	}
+	switch {
+	case i.from == "LAPSE" && i.kind == "stream":
+		tokens := strings.Split(i.subject, ".")
+		if len(tokens) > 2 && tokens[0] == "_INBOX" && tokens[1] != "*" {
+			return nil
+		}
+		return fmt.Errorf("stream %s of LAPSE: import an inbox prefix of your own, as _INBOX.app.>", i.subject)
+	case i.from == "LAPSE":
+		for _, db := range databases {
+			durable, ok := strings.CutPrefix(i.subject, "$JS.API.CONSUMER.MSG.NEXT."+db.LogStream()+".")
+			if ok && durable != "*" && durable != ">" && !strings.Contains(durable, ".") && !strings.HasPrefix(durable, schema.ServerConsumer) {
+				return nil
+			}
+		}
+		return fmt.Errorf("service %s of LAPSE: import $JS.API.CONSUMER.MSG.NEXT.<log>.<durable> of one durable, all else from CLIENTS", i.subject)
+	case i.kind == "service":
+		if within("$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST") {
+			return nil
+		}
+		for _, db := range databases {
+			if within(exported(db)...) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s %s of %s: lapse does not export this: see the list in its manual, page embedded", i.kind, i.subject, i.from)
+}
+
+// exported returns the subjects that CLIENTS may export: requests, mutations, and what
+// the gate answers.
+func exported(db schema.DatabaseName) []string {
+	subjects := []string{db.API() + ">", db.Mutations() + ">", "$JS.ACK." + db.LogStream() + ".>", "$JS.FC." + db.LogStream() + ".>"}
+	for _, subject := range []string{
+		"STREAM.INFO.%", "STREAM.INFO.%_MUTATIONS", "STREAM.MSG.GET.%", "DIRECT.GET.%", "DIRECT.GET.%.>",
+		"CONSUMER.CREATE.%", "CONSUMER.CREATE.%.>", "CONSUMER.DURABLE.CREATE.%.*", "CONSUMER.INFO.%.*", "CONSUMER.NAMES.%", "CONSUMER.LIST.%",
+		"CONSUMER.DELETE.%.*", "CONSUMER.PAUSE.%.*", "CONSUMER.RESET.%.*", "CONSUMER.UNPIN.%.*",
+	} {
+		subjects = append(subjects, "$JS.API."+strings.ReplaceAll(subject, "%", db.LogStream()))
+	}
+	return subjects
+}
+
+// merge adds the file to lapse's configuration, and to lapse's accounts the exports for
+// what its accounts import.
+func (u *userFile) merge(ours map[string]any) {
+	if u.users > 0 {
+		delete(ours, "no_auth_user") // whoever connects has to log in
+	}
+	for key, v := range u.keys {
+		ours[key] = v
+	}
+	all := ours["accounts"].(map[string]any)
+	for name, v := range u.of {
+		all[name] = v
+	}
+	exports := map[imported]map[string]any{}
+	for _, i := range u.imports {
+		by := i.by
+		i.by = ""
+		export := exports[i]
+		if export == nil {
+			export = map[string]any{i.kind: i.subject, "accounts": []any{}}
+			if i.from == "LAPSE" && i.kind == "service" {
+				export["response_type"], export["threshold"] = "stream", "2m" // of silence; clients ask for heartbeats
+			}
+			exports[i] = export
+			from := all[i.from].(map[string]any)
+			list, _ := from["exports"].([]any)
+			from["exports"] = append(list, export)
+		}
+		if importers := export["accounts"].([]any); !slices.Contains(importers, any(by)) {
+			export["accounts"] = append(importers, by)
+		}
+	}
+}
+
+// check checks what the server makes of the merged configuration.
+func (u *userFile) check(o *server.Options) error {
+	reserved := func(account string) bool { return account == "LAPSE" || account == "CLIENTS" }
+	leaf := reserved(o.LeafNode.Account)
+	for _, user := range o.LeafNode.Users {
+		leaf = leaf || user.Account != nil && reserved(user.Account.Name)
+	}
+	for _, remote := range o.LeafNode.Remotes {
+		leaf = leaf || reserved(remote.LocalAccount)
+	}
+	line := func(keys ...string) place {
+		for _, key := range keys {
+			if at, ok := u.lines[key]; ok {
+				return at
+			}
+		}
+		return u.place
+	}
+	switch {
+	case leaf:
+		return line("leafnodes", "leaf").errorf("leafnodes: an account of lapse: a leaf node can be in accounts of this file only")
+	case (o.LeafNode.Port != 0 || o.LeafNode.Host != "") && o.NoAuthUser == userClient:
+		return line("leafnodes", "leaf").errorf("leafnodes: without users, leaf nodes would be in an account of lapse: add an account with a user")
+	case o.TLSMap:
+		return line("tls").errorf("tls: verify_and_map: lapse's own connections have no certificate: use verify, and users with passwords or nkeys")
+	case slices.Contains(ownUsers, o.Websocket.NoAuthUser):
+		return line("websocket", "ws").errorf("websocket: no_auth_user %s is a user of lapse: name one of this file", o.Websocket.NoAuthUser)
+	case u.lines["no_auth_user"] != place{} && slices.Contains(ownUsers, o.NoAuthUser):
+		return line("no_auth_user").errorf("no_auth_user: %s is a user of lapse: name one of this file, or leave it out", o.NoAuthUser)
+	}
+	return nil
+}
+
+// written is a configuration as text, with the place of each line in the user's files.
+type written struct {
+	strings.Builder
+	places []place
+}
+
+func (w *written) line(text string, at place) {
+	w.WriteString(text + "\n")
+	w.places = append(w.places, at)
+}
+
+// write writes a value after what begins its line.
+func (w *written) write(begin string, v any, above place) {
+	v, at := open(v, above)
+	switch v := v.(type) {
+	case map[string]any:
+		w.line(begin+"{", at)
+		for key, one := range v {
+			value, _ := open(one, at)
+			if t, ok := one.(token); ok && t.IsUsedVariable() && isVariable(key, value) {
+				continue
+			}
+			w.write(quoted(key)+": ", one, at)
+		}
+		w.line("}", at)
+	case []any:
+		w.line(begin+"[", at)
+		for _, one := range v {
+			w.write("", one, at)
+		}
+		w.line("]", at)
+	case string:
+		w.line(begin+quoted(v), at)
+	case float64:
+		w.line(begin+strconv.FormatFloat(v, 'f', -1, 64), at)
+	default: // int64 and bool
+		w.line(begin+fmt.Sprint(v), at)
+	}
+}
+
+// isVariable reports whether an entry of a map that is used as a variable is nothing else.
+func isVariable(key string, value any) bool {
+	_, block := value.(map[string]any)
+	return !block && strings.ToLower(key) != key
+}
+
+// quoted writes a string as NATS reads it.
+func quoted(text string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ':
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+var configLine = regexp.MustCompile(`^:(\d+):\d+: (.*)$`)
+
+// explain returns NATS's first error about the configuration, with its place.
+func (w *written) explain(u *userFile, err error) error {
+	all := []error{err}
+	if several, ok := errors.AsType[interface {
+		error
+		Errors() []error
+	}](err); ok && len(several.Errors()) > 0 {
+		all = several.Errors()
+	}
+	var first place
+	var text string
+	for _, one := range all {
+		at, what := u.place, strings.ReplaceAll(one.Error(), "\n", " ")
+		if parts := configLine.FindStringSubmatch(what); parts != nil {
+			if n, _ := strconv.Atoi(parts[1]); n > 0 && n <= len(w.places) && w.places[n-1] != (place{}) {
+				at = w.places[n-1]
+			}
+			what = parts[2]
+		}
+		if text == "" || at.line < first.line {
+			first, text = at, what
+		}
+	}
+	return first.errorf("%s", text)
+}

@@ -1,0 +1,363 @@
+package embedded_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// TestRefusedFiles: what a file must not open or set is refused in one line, which names
+// the line of the file and what to do, and nothing is written.
+func TestRefusedFiles(t *testing.T) {
+	imports := func(lines ...string) string {
+		return "accounts {\n APP {\n  users: [{user: a, password: b}]\n  imports: [\n" + strings.Join(lines, "\n") + "\n  ]\n }\n}"
+	}
+	service := func(account, subject string) string {
+		return imports(`{service: {account: ` + account + `, subject: "` + subject + `"}, to: "x.>"}`)
+	}
+	for text, want := range map[string]string{
+		"\ncluster {\n port: 6222\n}":   "FILE:2: cluster: ",
+		"gateway {}":                    "FILE:1: gateway: ",
+		"\n\nstore_dir: x":              "FILE:3: store_dir: give --store-dir",
+		"jetstream: enabled":            "FILE:1: jetstream: give --store-dir",
+		"jetstream {\n store_dir: x\n}": "FILE:1: jetstream: give --store-dir",
+		"operator: x":                   "FILE:1: operator: ",
+		"authorization {\n user: a\n}":  "FILE:1: authorization: put users into an account",
+		"Authorization {\n user: a\n}":  "FILE:1: Authorization: put users into an account",
+		"listen: 0.0.0.0:4222":          "FILE:1: listen: give --listen",
+		"system_account: X":             "FILE:1: system_account: leave it out",
+		"mqtt {\n port: 1883\n}":        "FILE:1: mqtt: leave it out",
+		"max_payload: 1":                "FILE:1: max_payload: leave it out",
+		"what: is\nthis":                "FILE: ",
+		"a {\n b: [\n":                  "FILE:",
+		"x: $NO_SUCH_VARIABLE_IS_SET":   "variable reference for 'NO_SUCH_VARIABLE_IS_SET' on line 1",
+		"include none.conf":             "none.conf",
+		"accounts: [A]":                 "FILE:1: accounts: use NAME { … }",
+		"accounts {\n LAPSE {}\n}":      "FILE:2: account LAPSE: ",
+		"accounts {\n\n clients {}\n}":  "FILE:3: account clients: ",
+		"accounts {\n SYS {}\n}":        "FILE:2: account SYS: ",
+		"accounts {\n \"$SYS\" {}\n}":   "FILE:2: account $SYS: ",
+		"accounts {\n A { users: [\n {user: client, password: x}\n] }\n}": "FILE:3: user client: ",
+		"accounts {\n A { user: x }\n}":                                   `FILE:2: unknown field "user"`,
+		"tls {\n cert_file: none.pem\n key_file: none.pem\n}":             "FILE:1: ",
+		"http: nowhere:x":          "FILE:1: ",
+		"no_auth_user: client":     "FILE:1: no_auth_user: client is a user of lapse",
+		"no_auth_user: nobody":     "no_auth_user",
+		"websocket {\n port: 1\n}": "websocket requires TLS",
+		"accounts {\n A { users: [{user: a, password: b}], exports: [{service: x}] }\n B { users: [{user: a, password: b}] }\n}": "Duplicate user",
+		"websocket {\n port: 1\n no_tls: true\n no_auth_user: client\n}":                                                         "FILE:1: websocket: no_auth_user client",
+		"leafnodes {\n port: 7422\n}": "FILE:1: leafnodes: without users",
+		"\nleafnodes {\n port: 7422, authorization { user: x, password: y, account: CLIENTS }\n}":          "FILE:2: leafnodes: an account of lapse",
+		"leafnodes {\n port: 7422, authorization { users: [{ user: x, password: y, account: LAPSE }] }\n}": "FILE:1: leafnodes: an account of lapse",
+		"leafnodes {\n remotes: [{url: \"nats://n1\", account: CLIENTS}]\n}":                               "FILE:1: leafnodes: an account of lapse",
+		"tls {\n cert_file: CERT\n key_file: KEY\n ca_file: CERT\n verify_and_map: true\n}":                "FILE:1: tls: verify_and_map",
+
+		service("NONE", "x"):                                                    `FILE:5: account NONE: there is none to import from`,
+		service("CLIENTS", "$JS.API.>"):                                         "FILE:5: account APP: service $JS.API.> of CLIENTS: lapse does not export this",
+		service("CLIENTS", "$JS.API.INFO"):                                      "$JS.API.INFO",
+		service("CLIENTS", "$JS.API.STREAM.>"):                                  "$JS.API.STREAM.>",
+		service("CLIENTS", "$JS.API.STREAM.DELETE.LAPSE_main"):                  "STREAM.DELETE",
+		service("CLIENTS", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.billing"):      "MSG.NEXT",
+		service("CLIENTS", "$JS.API.STREAM.INFO.LAPSE_other"):                   "LAPSE_other",
+		service("CLIENTS", "lapse.other.api.>"):                                 "lapse.other.api.>",
+		service("CLIENTS", "lapse.>"):                                           "lapse.>",
+		service("CLIENTS", ">"):                                                 "service >",
+		service("CLIENTS", "$SRV.>"):                                            "$SRV.>",
+		service("CLIENTS", ""):                                                  `"" is no subject`,
+		service("LAPSE", "$JS.API.INFO"):                                        "$JS.API.INFO",
+		service("LAPSE", "$JS.API.STREAM.INFO.LAPSE_main"):                      "STREAM.INFO",
+		service("LAPSE", "$JS.API.CONSUMER.CREATE.>"):                           "CONSUMER.CREATE",
+		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.*"):              "of one durable",
+		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.>"):              "of one durable",
+		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.a.b"):            "of one durable",
+		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.*.billing"):                 "of one durable",
+		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.lapse_server_x"): "of one durable",
+		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main_MUTATIONS.x"):    "of one durable",
+		service("LAPSE", "lapse.main.mutations.>"):                              "lapse.main.mutations.>",
+		service("LAPSE", "lapse.main.append.>"):                                 "lapse.main.append.>",
+		imports("", `{STREAM: {Account: LAPSE, Subject: "_INBOX.>"}}`):          "FILE:6: account APP: stream _INBOX.> of LAPSE: import an inbox prefix",
+		imports(`{stream: {account: LAPSE, subject: "_INBOX.*.>"}}`):            "FILE:5: ",
+		imports(`{stream: {account: LAPSE, subject: "_INBOX.app"}}`):            "FILE:5: ",
+		imports(`{stream: {account: LAPSE, subject: "lapse.main.events.>"}}`):   "FILE:5: ",
+		imports(`{stream: {account: CLIENTS, subject: "_INBOX.app.>"}}`):        "FILE:5: ",
+	} {
+		dir := t.TempDir()
+		file, store := filepath.Join(dir, "user.conf"), filepath.Join(dir, "data")
+		cert, key := writeCertificate(t, dir)
+		text = strings.NewReplacer("CERT", cert, "KEY", key).Replace(text)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := embedded.Start(embedded.Options{StoreDir: store, Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Config: file})
+		if err == nil {
+			s.Shutdown()
+			t.Errorf("not refused: %s", text)
+			continue
+		}
+		if line := err.Error(); !strings.Contains(line, strings.ReplaceAll(want, "FILE", file)) || !strings.Contains(line, file) || strings.Contains(line, "\n") || !strings.Contains(line, "--nats-config") {
+			t.Errorf("%s\n%s\nwant %s", text, line, want)
+		}
+		if _, err := os.Stat(store); err == nil {
+			t.Errorf("%s\nthe store directory exists", text)
+		}
+	}
+}
+
+// userConfig is a file with everything that it may have.
+const userConfig = `
+LIMIT = 64MB
+accounts {
+  APP {
+    jetstream: { max_file: $LIMIT, max_mem: 1K }
+    users: [
+      { user: app, password: "a \"quoted\\ $word" }
+      { user: hashed, password: $HASH, permissions: { publish: "none.>" } }
+    ]
+    imports: [
+      { service: { account: CLIENTS, subject: "lapse.main.api.>" } }
+      { service: { account: CLIENTS, subject: "lapse.main.mutations.document.>" } }
+    ]
+    mappings: { old: [ { destination: new, weight: 100% } ] }
+  }
+  OTHER {
+    users: [{ nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4 }]
+    imports: [{ service: { account: CLIENTS, subject: "lapse.main.api.>" } }]
+  }
+}
+http: "127.0.0.1:-1"
+tls { cert_file: $CERT, key_file: $KEY, timeout: 5.5 }
+websocket { listen: "127.0.0.1:-1", tls { cert_file: $CERT, key_file: $KEY } }
+leafnodes { listen: "127.0.0.1:-1" }
+`
+
+// TestUserFile: with a file, clients log in by TLS, into an account with streams of its own
+// and lapse beside them. lapse's own connections go on.
+func TestUserFile(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writeCertificate(t, dir)
+	t.Setenv("CERT", cert)
+	t.Setenv("KEY", key)
+	t.Setenv("HASH", `"$2a$04$4Zr8G9dYh3o0y2M6SgqMCuQ8mcB1zSvG7Y1e5g4o3eZQ3Jt8Yw0eK"`)
+	file := filepath.Join(dir, "user.conf")
+	if err := os.WriteFile(file, []byte(userConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := embedded.Options{StoreDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Config: file}
+	if a, err := o.Check(); err != nil || a != (embedded.Access{}) {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	s, _, _ := startLog(t, o)
+	if !strings.HasPrefix(s.URL(), "tls://") {
+		t.Error(s.URL())
+	}
+	service, err := s.ConnectService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer service.Close()
+	if _, err := service.Subscribe(db.API()+"status", func(m *nats.Msg) { _ = m.Respond([]byte(m.Reply)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := service.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	dial := func(opts ...nats.Option) (*nats.Conn, error) {
+		return nats.Connect(s.URL(), append([]nats.Option{quiet, nats.RootCAs(cert), nats.Timeout(patience)}, opts...)...)
+	}
+	for what, opts := range map[string][]nats.Option{
+		"no credentials":  nil,
+		"wrong password":  {nats.UserInfo("app", "x")},
+		"a user of lapse": {nats.UserInfo("client", "")},
+	} {
+		if nc, err := dial(opts...); err == nil {
+			nc.Close()
+			t.Errorf("%s: logged in", what)
+		}
+	}
+	app, err := dial(nats.UserInfo("app", `a "quoted\ $word`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.Close()
+	request := func(nc *nats.Conn, subject string) string {
+		t.Helper()
+		m, err := nc.Request(subject, []byte("{}"), patience)
+		if err != nil {
+			t.Fatal(subject, err)
+		}
+		return string(m.Data)
+	}
+	if reply := request(app, "lapse.main.api.status"); !strings.HasPrefix(reply, "_R_.") {
+		t.Error(reply)
+	}
+	if reply := request(app, "lapse.main.mutations.document.upsert.c.a"); !strings.Contains(reply, `"seq":1`) {
+		t.Error(reply)
+	}
+	js, err := jetstream.New(app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.CreateKeyValue(ctx(t), jetstream.KeyValueConfig{Bucket: "settings", MaxBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(ctx(t), "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Stream(ctx(t), log); err == nil {
+		t.Error("the account sees the log")
+	}
+	client, err := s.ConnectClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if reply := request(client, "lapse.main.api.status"); !strings.HasPrefix(reply, "_INBOX.") {
+		t.Error(reply)
+	}
+}
+
+// TestReload: certificates, users and accounts change while the server runs. Connections of
+// others stay, and an account that is new reaches lapse at once. A file with an error, or
+// with a change that needs a restart, changes nothing.
+func TestReload(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writeCertificate(t, dir)
+	file := filepath.Join(dir, "user.conf")
+	const account = `{
+		jetstream: enabled
+		users: [{ user: %, password: % }]
+		imports: [
+			{ service: { account: CLIENTS, subject: "lapse.main.api.>" } }
+			{ service: { account: LAPSE, subject: "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.%" }, to: "LAPSE.API.CONSUMER.MSG.NEXT.LAPSE_main.%" }
+		]
+	}
+`
+	write := func(port string, names ...string) {
+		t.Helper()
+		text := "http: \"127.0.0.1:" + port + "\"\ntls { cert_file: " + cert + ", key_file: " + key + " }\naccounts {\n"
+		for _, name := range names {
+			text += strings.ToUpper(name) + " " + strings.ReplaceAll(account, "%", name)
+		}
+		if err := os.WriteFile(file, []byte(text+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("-1", "a", "b")
+	s, streams, js := startLog(t, embedded.Options{StoreDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Config: file})
+	service, err := s.ConnectService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer service.Close()
+	if _, err := service.Subscribe(db.API()+"status", func(m *nats.Msg) { _ = m.Respond([]byte("ok")) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := service.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	stored := appendTo("c.DocumentCreated")
+	if _, err := js.Publish(ctx(t), stored, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+		t.Fatal(err)
+	}
+	dial := func(name string) (*nats.Conn, error) {
+		return nats.Connect(s.URL(), quiet, nats.RootCAs(cert), nats.Timeout(patience), nats.UserInfo(name, name), nats.NoReconnect())
+	}
+	works := func(nc *nats.Conn) {
+		t.Helper()
+		if m, err := nc.Request("lapse.main.api.status", nil, patience); err != nil || string(m.Data) != "ok" {
+			t.Error(m, err)
+		}
+	}
+	a, err := dial("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := dial("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	works(a)
+
+	_, _ = writeCertificate(t, dir) // another one
+	write("-1", "a", "c")
+	if err := s.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	works(a)
+	eventually(t, "the connection of a removed account ends", b.IsClosed)
+	c, err := dial("c") // trusts the new certificate only
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	works(c)
+	if m, err := c.Request("LAPSE.API.CONSUMER.MSG.NEXT.LAPSE_main.c", []byte(`{"batch":1}`), patience); err != nil || m.Subject == "" || m.Header.Get("Status") != "" {
+		t.Errorf("pull: %+v, %v", m, err)
+	}
+	if old, err := dial("b"); err == nil {
+		old.Close()
+		t.Error("a removed user logged in")
+	}
+
+	for _, change := range []func(){
+		func() { write("8222", "a", "c") }, // needs a restart
+		func() { write("-1", "a", "LAPSE") },
+		func() { _ = os.Remove(file) },
+	} {
+		change()
+		if err := s.Reload(); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "--nats-config") {
+			t.Error(err)
+		}
+		works(a)
+		works(c)
+	}
+	if _, err := js.Publish(ctx(t), stored, nil); err != nil || streams.Stats().Reconnects > 0 || service.Stats().Reconnects > 0 || a.Stats().Reconnects > 0 {
+		t.Errorf("%v, reconnects %d, %d", err, streams.Stats().Reconnects, service.Stats().Reconnects)
+	}
+}
+
+// writeCertificate writes a certificate for 127.0.0.1 that is its own authority, and its
+// key.
+func writeCertificate(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(err)
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<60))
+	must(err)
+	template := &x509.Certificate{SerialNumber: serial, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	must(err)
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	must(err)
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	must(os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public}), 0o600))
+	must(os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	return cert, key
+}
