@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
 	"github.com/lapsedb/lapse/webserver"
@@ -76,25 +74,30 @@ func (c *ConsoleServer) serveEach(t *target) (end func(), err error) {
 	if c.listener == nil {
 		return func() {}, nil
 	}
-	first, err := client.Connect(t.url, client.WithDatabase(string(t.Databases[0])), client.WithNATSOptions(nats.Name("lapse console")))
+	nc, err := t.client()
 	if err != nil {
+		return nil, err
+	}
+	first, err := client.New(nc, client.WithDatabase(string(t.Databases[0])))
+	if err != nil {
+		nc.Close()
 		return nil, err
 	}
 	if len(t.Databases) == 1 {
 		stop := c.Serve(first, true, t.Processor.Logger)
-		return func() { stop(); first.Close() }, nil
+		return func() { stop(); nc.Close() }, nil
 	}
 	pages := consolePages{first: first.Database(), of: make(map[string]http.Handler)}
 	for _, name := range t.Databases {
-		lapse, err := client.New(first.Conn(), client.WithDatabase(string(name)))
+		lapse, err := client.New(nc, client.WithDatabase(string(name)))
 		if err != nil {
-			first.Close()
+			nc.Close()
 			return nil, err
 		}
 		pages.of[string(name)] = console.New(lapse, c.options(true))
 	}
 	stop := webserver.Serve(c.listener, pages, "console", t.Processor.Logger)
-	return func() { stop(); first.Close() }, nil
+	return func() { stop(); nc.Close() }, nil
 }
 
 // consolePages serves the consoles of several databases and redirects all other paths to

@@ -64,7 +64,23 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.OwnProcess && r.NATSConfig != "" {
+		defer onReload(r.reload)()
+	}
 	return r.serve(ctx)
+}
+
+// reload reads the configuration file of the embedded NATS server again.
+func (r *run) reload() {
+	err := r.Check()
+	if err == nil {
+		err = r.target.reload()
+	}
+	if err != nil {
+		r.Processor.Logger.Error("not reloaded, nothing is changed: " + err.Error())
+		return
+	}
+	r.Processor.Logger.Info("reloaded", "nats_config", r.NATSConfig)
 }
 
 // serve starts the databases on the open target, serves them, and closes the target.

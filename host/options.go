@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -21,12 +22,19 @@ type Options struct {
 	// Databases are the databases to serve, MaxDatabases at most. If nil, all that the
 	// NATS server has at the start, at least one.
 	Databases []schema.DatabaseName
-	// Listen is HOST:PORT at which the embedded NATS server accepts clients, without
-	// credentials; 127.0.0.1:4222 if empty. The system chooses the port if it is 0: see
-	// Ready. An address that is not Loopback needs NoAuth.
+	// Listen is HOST:PORT at which the embedded NATS server accepts clients;
+	// 127.0.0.1:4222 if empty. The system chooses the port if it is 0: see Ready. Without
+	// users in NATSConfig no credentials are needed, and an address that is not Loopback
+	// needs NoAuth.
 	Listen string
 	// NoAuth accepts that whoever reaches Listen is a client.
 	NoAuth bool
+	// NATSConfig is a NATS configuration file with accounts, users, TLS, leaf nodes,
+	// WebSocket and monitoring of the embedded server; "" for none.
+	NATSConfig string
+	// OperatorNKey is the public nkey of a user of the embedded server who may back up,
+	// repair and restore the streams; "" for none.
+	OperatorNKey string
 	// External is the NATS server to use instead of an embedded one, which nil means.
 	External *External
 	// Metrics is HOST:PORT of /metrics (Prometheus), /healthz, /readyz and /status over
@@ -44,7 +52,7 @@ type Options struct {
 	Processor processor.Options
 	// OwnProcess lets Run tune the whole process, as lapse serve does: garbage collection,
 	// memory limit and GOMAXPROCS, unless the environment sets them. SIGUSR1 then accepts
-	// the clock as it is.
+	// the clock as it is, and SIGHUP reloads NATSConfig, if there is one.
 	OwnProcess bool
 	// Events receives what happens, from several goroutines; nil for nobody. Run waits
 	// until it returns.
@@ -92,14 +100,48 @@ func (o Options) Check() error {
 		return optionsErrorf("--database: %d databases: serve at most %d in one process", len(o.Databases), MaxDatabases)
 	case o.External == nil && o.Processor.Replicas > 1:
 		return optionsErrorf("--replicas %d: the embedded NATS server is one; give --nats-url of a cluster", o.Processor.Replicas)
-	case o.External == nil && !o.NoAuth && reachable(o.Listen):
-		return optionsErrorf("--listen %s: others can connect there, without credentials: give --nats-url of a server with users, an address like 127.0.0.1:4222, or --no-auth to let them", o.Listen)
+	case o.External != nil && o.NATSConfig != "":
+		return optionsErrorf("--nats-config is for the embedded NATS server: configure the one of --nats-url or --context itself")
+	case o.External != nil && o.OperatorNKey != "":
+		return optionsErrorf("--operator-nkey is for the embedded NATS server: add the user to the one of --nats-url or --context itself")
 	case o.External != nil && o.Console.Address != "":
 		return optionsErrorf("--console %s: serve has a console with the embedded NATS server only: run `lapse console` beside it", o.Console.Address)
 	case o.Profiles && o.Metrics == "":
 		return optionsErrorf("--debug without --metrics: give the address to serve profiles at")
+	case o.External == nil:
+		return o.checkAccess()
 	}
 	return nil
+}
+
+// checkAccess checks the configuration of the embedded NATS server, and that nobody
+// beyond this machine connects without credentials, unless NoAuth.
+func (o Options) checkAccess() (err error) {
+	switch {
+	case o.Databases != nil:
+	case o.NATSConfig == "":
+		o.Databases = []schema.DatabaseName{"main"} // which ones makes no difference
+	default:
+		if o.Databases, err = storedDatabases(cmp.Or(o.StoreDir, "data")); err != nil {
+			return err
+		}
+	}
+	access, err := o.embedded().Check()
+	switch {
+	case err != nil:
+		return optionsErrorf("%v", err)
+	case o.NoAuth:
+	case access.Anonymous && reachable(o.Listen):
+		return optionsErrorf("--listen %s: others can connect there, without credentials: give --nats-config FILE with users, an address like 127.0.0.1:4222, or --no-auth to let them", o.Listen)
+	case reachable(access.WebSocket):
+		return optionsErrorf("--nats-config %s: websocket: others can connect to %s without credentials: add an account with users, listen on 127.0.0.1, or give --no-auth to let them", o.NATSConfig, access.WebSocket)
+	}
+	return nil
+}
+
+// embedded returns the options of the embedded NATS server that both Check and Run know.
+func (o Options) embedded() embedded.Options {
+	return embedded.Options{StoreDir: o.StoreDir, Listen: o.Listen, Config: o.NATSConfig, Operator: o.OperatorNKey, Databases: o.Databases}
 }
 
 // reachable reports whether listen is an address that others than this machine may reach.

@@ -23,6 +23,8 @@ type target struct {
 	services             []*nats.Conn                                     // one for each database
 	stage                func(schema.DatabaseName) func(bytes int) string // nil for an external server
 	damage               func(schema.DatabaseName) error                  // damage of the streams; nil for an external server
+	reload               func() error                                     // reads NATSConfig again; nil for an external server
+	client               func() (*nats.Conn, error)                       // connects as a client; nil for an external server
 	address, url         string
 	node                 string                 // see processor.Options
 	limits               func() []monitor.Limit // see processor.Options
@@ -104,18 +106,12 @@ func (t *target) openEmbedded() (err error) {
 			return err
 		}
 	}
-	server, err := embedded.Start(embedded.Options{
-		StoreDir:   t.StoreDir,
-		Listen:     t.Listen,
-		Databases:  t.Databases,
-		SyncAlways: t.Processor.Durability != processor.OS,
-		Logger:     t.Processor.Logger,
-
-		AcceptLostEnd: t.Processor.AcceptLostEnd,
-		Known: func(database schema.DatabaseName, prefix string) eventlog.Extent {
-			return eventlog.ReadExtent(projectionDir(t.StoreDir, database), prefix)
-		},
-	})
+	o := t.embedded()
+	o.SyncAlways, o.Logger, o.AcceptLostEnd = t.Processor.Durability != processor.OS, t.Processor.Logger, t.Processor.AcceptLostEnd
+	o.Known = func(database schema.DatabaseName, prefix string) eventlog.Extent {
+		return eventlog.ReadExtent(projectionDir(t.StoreDir, database), prefix)
+	}
+	server, err := embedded.Start(o)
 	if errors.Is(err, embedded.ErrListenAddress) {
 		return optionsErrorf("%v", err)
 	}
@@ -127,7 +123,8 @@ func (t *target) openEmbedded() (err error) {
 	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {
 		return err
 	}
-	t.stage, t.damage = server.Stage, server.Damage
+	t.stage, t.damage, t.reload = server.Stage, server.Damage, server.Reload
+	t.client = func() (*nats.Conn, error) { return server.ConnectClient(nats.Name("lapse console")) }
 	t.limits = func() []monitor.Limit {
 		used, most, disk := server.Space()
 		var u monitor.Usage

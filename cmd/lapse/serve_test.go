@@ -32,7 +32,7 @@ func TestNoAuth(t *testing.T) {
 	} {
 		started, code, line := serveWith(t, args)
 		if refused {
-			if started != nil || code != exitUsage || !strings.Contains(line, "--nats-url") || !strings.Contains(line, "--no-auth") {
+			if started != nil || code != exitUsage || !strings.Contains(line, "--nats-config") || !strings.Contains(line, "--no-auth") {
 				t.Errorf("serve %s: exit %d, %s", args, code, line)
 			}
 		} else if started == nil || code != exitDone || line != "" {

@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -103,7 +102,7 @@ func (s *Server) Reload() error {
 			return err
 		}
 		if err := s.nats.ReloadOptions(so); err != nil {
-			return errors.New("--nats-config: nothing is changed: " + err.Error())
+			return &ConfigError{fmt.Sprintf("--nats-config %s: %v: restart to change it", s.options.Config, err)}
 		}
 	}
 	return nil

@@ -10,13 +10,18 @@ import (
 
 // onAcceptClock calls accept for every SIGUSR1 until stop is called. SIGHUP would also
 // come when a terminal is closed.
-func onAcceptClock(accept func()) (stop func()) {
+func onAcceptClock(accept func()) (stop func()) { return onSignal(syscall.SIGUSR1, accept) }
+
+// onReload calls reload for every SIGHUP until stop is called.
+func onReload(reload func()) (stop func()) { return onSignal(syscall.SIGHUP, reload) }
+
+func onSignal(which os.Signal, f func()) (stop func()) {
 	signals, done := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, syscall.SIGUSR1)
+	signal.Notify(signals, which)
 	go func() {
 		defer close(done)
 		for range signals {
-			accept()
+			f()
 		}
 	}()
 	return func() {
