@@ -1,8 +1,11 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -47,6 +50,23 @@ func open(v any, above place) (any, place) {
 	return v, above
 }
 
+// inOrder iterates over a map in the order of its lines, so that the first error of a file
+// is told.
+func inOrder(m map[string]any) iter.Seq2[string, any] {
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		_, at := open(m[a], place{})
+		_, other := open(m[b], place{})
+		return cmp.Or(cmp.Compare(at.line, other.line), strings.Compare(a, b))
+	})
+	return func(yield func(string, any) bool) {
+		for _, key := range keys {
+			if !yield(key, m[key]) {
+				return
+			}
+		}
+	}
+}
+
 // userFile is the configuration file of a user.
 type userFile struct {
 	keys  map[string]any // what of it is for the server, without accounts
@@ -83,7 +103,7 @@ func readFile(file string, databases []schema.DatabaseName) (*userFile, error) {
 		return nil, &ConfigError{parseError(file, err)}
 	}
 	u := &userFile{keys: map[string]any{}, lines: map[string]place{}, place: place{file, 1}, accounts: accounts{of: map[string]any{}, sources: map[string]place{}}}
-	for name, v := range parsed {
+	for name, v := range inOrder(parsed) {
 		key := strings.ToLower(name)
 		value, at := open(v, u.place)
 		switch key {
@@ -125,7 +145,7 @@ func (a *accounts) read(value any, at place, databases []schema.DatabaseName) er
 	if !ok {
 		return at.errorf("accounts: use NAME { … } for each account")
 	}
-	for name, v := range named {
+	for name, v := range inOrder(named) {
 		value, at := open(v, at)
 		if slices.ContainsFunc([]string{"LAPSE", "CLIENTS", "SYS"}, func(own string) bool { return strings.EqualFold(own, name) }) || strings.HasPrefix(name, "$") {
 			return at.errorf("account %s: lapse or NATS has an account of this name: choose another one", name)
@@ -138,7 +158,7 @@ func (a *accounts) read(value any, at place, databases []schema.DatabaseName) er
 			return at.errorf("account %s: use %s { … }", name, name)
 		}
 		a.of[name] = v
-		for key, v := range keys {
+		for key, v := range inOrder(keys) {
 			value, at := open(v, at)
 			list, _ := value.([]any)
 			for _, v := range list {
@@ -343,7 +363,7 @@ func (w *written) write(begin string, v any, above place) {
 	switch v := v.(type) {
 	case map[string]any:
 		w.line(begin+"{", at)
-		for key, one := range v {
+		for key, one := range inOrder(v) {
 			value, _ := open(one, at)
 			if t, ok := one.(token); ok && t.IsUsedVariable() && isVariable(key, value) {
 				continue

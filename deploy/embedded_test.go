@@ -1,0 +1,104 @@
+package deploy_test
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// TestEmbeddedExample: with the ten lines of docs/embedded.md, lapse serve has TLS, a
+// password, and an account with a bucket of its own beside lapse. SIGHUP reloads the file.
+func TestEmbeddedExample(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/embedded.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := regexp.MustCompile("(?s)```text\n(.*?)```").FindStringSubmatch(string(page))[1]
+	if lines := strings.Count(example, "\n"); lines != 10 {
+		t.Errorf("the example has %d lines:\n%s", lines, example)
+	}
+	node, file := filepath.Join(secrets, "nats-1"), filepath.Join(t.TempDir(), "lapse.conf")
+	write := func(password string) {
+		t.Helper()
+		text := strings.NewReplacer(`"cert.pem"`, `"`+node+`/cert.pem"`, `"key.pem"`, `"`+node+`/key.pem"`, "$APP_PASSWORD", password).Replace(example)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	console := harness.FreeAddr(t)
+	server := harness.Serve(t, "--nats-config", file, "--console", console)
+	if !strings.Contains(server.Stderr(), "tls://"+server.Addr) {
+		t.Errorf("the ready line: %s", server.Stderr())
+	}
+	ca := filepath.Join(secrets, "ca.pem")
+	run := func(password string, args ...string) harness.Result {
+		return harness.Run(t, nil, append(args, "--server", "tls://app:"+password+"@"+server.Addr, "--tls-ca", ca)...)
+	}
+	run("first", "collection", "create", "sessions", "--default-ttl", "30m").OK()
+	run("first", "document", "upsert", "sessions", "a", `{"n":1}`).OK()
+	run("wrong", "status").Exits(1)
+	harness.Run(t, nil, "status", "--server", "tls://"+server.Addr, "--tls-ca", ca).Exits(1)
+
+	lapse, err := client.Connect("tls://app:first@"+server.Addr, client.WithNATSOptions(nats.RootCAs(ca), nats.NoReconnect()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lapse.Close()
+	if m, err := lapse.Conn().Request("lapse.main.mutations.document.upsert.sessions.b", []byte("{}"), patience); err != nil || !strings.Contains(string(m.Data), `"seq":1`) {
+		t.Errorf("%s, %v", m.Data, err)
+	}
+	js, err := jetstream.New(lapse.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "settings"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := settings.PutString(t.Context(), "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Stream(t.Context(), "LAPSE_main"); err == nil {
+		t.Error("the application reaches the streams of lapse")
+	}
+
+	// The console is let in without a password.
+	reply, err := http.Get("http://" + console + "/api/collection.list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(reply.Body)
+	_ = reply.Body.Close()
+	if err != nil || reply.StatusCode != http.StatusOK || !strings.Contains(string(body), "sessions") {
+		t.Errorf("the console: %s %s, %v", reply.Status, body, err)
+	}
+
+	write("second")
+	server.Signal(syscall.SIGHUP)
+	eventually(t, "the connection with the old password ends", lapse.Conn().IsClosed)
+	eventually(t, "the file is reloaded", func() bool { return strings.Contains(server.Stderr(), "reloaded") })
+	run("first", "status").Exits(1)
+	run("second", "document", "get", "sessions", "a").OK()
+
+	if err := os.WriteFile(file, []byte("tls {}\naccounts {}\nlisten: x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server.Signal(syscall.SIGHUP)
+	eventually(t, "the file is refused", func() bool { return strings.Contains(server.Stderr(), file+":3: listen: give --listen") })
+	run("second", "document", "get", "sessions", "a").OK()
+	server.Stop()
+	harness.Run(t, nil, server.Args()...).Exits(2)
+}
