@@ -62,9 +62,16 @@ func newServers(t *testing.T, test func(t *testing.T, f *fixture)) {
 
 func newServer(t *testing.T) *fixture {
 	t.Helper()
+	return newServerWith(t, embedded.Options{})
+}
+
+// newServerWith is newServer with more options.
+func newServerWith(t *testing.T, o embedded.Options) *fixture {
+	t.Helper()
 	f := &fixture{dir: t.TempDir()}
+	o.StoreDir, o.Listen, o.Databases = f.dir, "127.0.0.1:-1", []schema.DatabaseName{db}
 	var err error
-	if f.Server, err = embedded.Start(embedded.Options{StoreDir: f.dir, Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}}); err != nil {
+	if f.Server, err = embedded.Start(o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Shutdown)

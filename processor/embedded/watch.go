@@ -110,7 +110,7 @@ func (w *watch) enforce() (much bool) {
 	)
 	for _, c := range all.Conns {
 		seen[c.Cid] = c.InBytes
-		if c.AuthorizedUser != userClient {
+		if !isClient(c) {
 			if pending := int64(c.Pending); pending > unserved {
 				unserved, ours = pending, c
 			}
@@ -144,6 +144,12 @@ func (w *watch) enforce() (much bool) {
 	return unserved > maxUnserved/4 || unread > maxUnread/2 || subscriptions > fewSubscriptions && added > 0
 }
 
+// isClient reports whether a connection is a client's: also one of an account of the user's
+// file, or of the operator.
+func isClient(c *server.ConnInfo) bool {
+	return c.AuthorizedUser == userClient || !slices.Contains(ownUsers, c.AuthorizedUser)
+}
+
 // lookAtSubscriptions cuts off the clients with the largest subscriptions until the rest
 // is within maxSubscribed.
 func (w *watch) lookAtSubscriptions() {
@@ -157,7 +163,7 @@ func (w *watch) lookAtSubscriptions() {
 		sum     int
 	)
 	for _, c := range all.Conns {
-		if c.AuthorizedUser != userClient {
+		if !isClient(c) {
 			continue
 		}
 		for _, sub := range c.SubsDetail {

@@ -3,6 +3,8 @@ package embedded_test
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -12,14 +14,33 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/test/attack"
 )
 
 // TestSenderIsCutOff: while a service has no time to read, clients that send too much are
-// cut off before the service is. It then answers the requests of the others.
+// cut off before the service is, also those of an account that imports its subjects. It
+// then answers the requests of the others.
 func TestSenderIsCutOff(t *testing.T) {
 	t.Parallel()
-	f := newServer(t)
+	file := filepath.Join(t.TempDir(), "user.conf")
+	if err := os.WriteFile(file, []byte(`
+no_auth_user: guest
+accounts { APP {
+  users: [{ user: guest, password: guest }]
+  imports: [{ service: { account: CLIENTS, subject: "lapse.main.api.>" } }]
+} }`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]string{"CLIENTS": "", "APP": file} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSenderIsCutOff(t, newServerWith(t, embedded.Options{Config: config}))
+		})
+	}
+}
+
+func testSenderIsCutOff(t *testing.T, f *fixture) {
 	sub, err := f.service.Subscribe(db.API()+">", func(m *nats.Msg) { _ = m.Respond([]byte("here")) })
 	if err != nil {
 		t.Fatal(err)
