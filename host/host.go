@@ -72,11 +72,7 @@ func (r *run) run(ctx context.Context) error {
 
 // reload reads the configuration file of the embedded NATS server again.
 func (r *run) reload() {
-	err := r.Check()
-	if err == nil {
-		err = r.target.reload()
-	}
-	if err != nil {
+	if err := r.target.reload(); err != nil {
 		r.Processor.Logger.Error("not reloaded, nothing is changed: " + err.Error())
 		return
 	}

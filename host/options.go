@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"net"
 
 	"github.com/nats-io/nats.go"
 
@@ -109,14 +108,14 @@ func (o Options) Check() error {
 	case o.Profiles && o.Metrics == "":
 		return optionsErrorf("--debug without --metrics: give the address to serve profiles at")
 	case o.External == nil:
-		return o.checkAccess()
+		return o.checkEmbedded()
 	}
 	return nil
 }
 
-// checkAccess checks the configuration of the embedded NATS server, and that nobody
+// checkEmbedded checks the configuration of the embedded NATS server, and that nobody
 // beyond this machine connects without credentials, unless NoAuth.
-func (o Options) checkAccess() (err error) {
+func (o Options) checkEmbedded() (err error) {
 	switch {
 	case o.Databases != nil:
 	case o.NATSConfig == "":
@@ -126,37 +125,20 @@ func (o Options) checkAccess() (err error) {
 			return err
 		}
 	}
-	access, err := o.embedded().Check()
-	switch {
-	case err != nil:
+	if err := o.embedded().Check(); err != nil {
 		return optionsErrorf("%v", err)
-	case o.NoAuth:
-	case access.Anonymous && reachable(o.Listen):
-		return optionsErrorf("--listen %s: others can connect there, without credentials: give --nats-config FILE with users, an address like 127.0.0.1:4222, or --no-auth to let them", o.Listen)
-	case reachable(access.WebSocket):
-		return optionsErrorf("--nats-config %s: websocket: others can connect to %s without credentials: add an account with users, listen on 127.0.0.1, or give --no-auth to let them", o.NATSConfig, access.WebSocket)
 	}
 	return nil
 }
 
 // embedded returns the options of the embedded NATS server that both Check and Run know.
 func (o Options) embedded() embedded.Options {
-	return embedded.Options{StoreDir: o.StoreDir, Listen: o.Listen, Config: o.NATSConfig, Operator: o.OperatorNKey, Databases: o.Databases}
-}
-
-// reachable reports whether listen is an address that others than this machine may reach.
-func reachable(listen string) bool {
-	_, _, err := net.SplitHostPort(listen)
-	return err == nil && !Loopback(listen)
+	return embedded.Options{StoreDir: o.StoreDir, Listen: o.Listen, NoAuth: o.NoAuth, Config: o.NATSConfig, Operator: o.OperatorNKey, Databases: o.Databases}
 }
 
 // Loopback reports whether only programs on this machine can connect to address, a
 // HOST:PORT. A host name other than localhost may mean any interface.
-func Loopback(address string) bool {
-	host, _, _ := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
+func Loopback(address string) bool { return embedded.Loopback(address) }
 
 func (o Options) ensureDefaults() Options {
 	o.StoreDir = cmp.Or(o.StoreDir, "data")

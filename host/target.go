@@ -3,7 +3,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -112,9 +111,6 @@ func (t *target) openEmbedded() (err error) {
 		return eventlog.ReadExtent(projectionDir(t.StoreDir, database), prefix)
 	}
 	server, err := embedded.Start(o)
-	if errors.Is(err, embedded.ErrListenAddress) {
-		return optionsErrorf("%v", err)
-	}
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,10 @@ type Options struct {
 	// 0 or -1 takes any free one.
 	Listen string
 
+	// NoAuth accepts that others than programs on this machine connect without
+	// credentials, or read what NATS's monitoring shows.
+	NoAuth bool
+
 	// Config is a NATS configuration file with accounts, users, TLS, leaf nodes, WebSocket
 	// and monitoring, "" for none. Once it has users, clients have to log in.
 	Config string
@@ -126,11 +130,10 @@ func Start(o Options) (*Server, error) {
 	if o.StoreDir == "" || len(o.Databases) == 0 {
 		return nil, errors.New("embedded: store directory and databases must be given")
 	}
-	if _, err := o.Check(); err != nil {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	host, port, err := splitListen(o.Listen)
-	if err != nil {
+	if err := checkPort(o.Listen); err != nil {
 		return nil, err
 	}
 	lock, err := lockStore(o.StoreDir)
@@ -156,7 +159,7 @@ func Start(o Options) (*Server, error) {
 		s.leaveMemory,
 		func() { end(); ended.Wait() },
 	}
-	if err := s.start(&o, host, port); err != nil {
+	if err := s.start(&o); err != nil {
 		// A shutdown that hangs must not hold back the error.
 		ended := make(chan struct{})
 		go func() { defer close(ended); s.Shutdown() }()
@@ -169,12 +172,15 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) start(o *Options, host string, port int) error {
+func (s *Server) start(o *Options) error {
 	room, err := o.room()
 	if err != nil {
 		return err
 	}
-	s.configured = func() (*server.Options, error) { return o.forNATS(s.who, host, port, room) }
+	s.configured = func() (*server.Options, error) {
+		so, _, err := o.forNATS(s.who, room)
+		return so, err
+	}
 	so, err := s.configured()
 	if err != nil {
 		return err

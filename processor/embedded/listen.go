@@ -15,9 +15,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// ErrListenAddress means that Options.Listen is not an address.
-var ErrListenAddress = errors.New("give --listen HOST:PORT, such as 127.0.0.1:4222")
-
 // splitListen takes HOST:PORT apart. An empty host is every interface.
 func splitListen(listen string) (host string, port int, err error) {
 	host, p, err := net.SplitHostPort(listen)
@@ -25,18 +22,33 @@ func splitListen(listen string) (host string, port int, err error) {
 		port, err = strconv.Atoi(p)
 	}
 	if err != nil || port < -1 || port > 65535 {
-		return "", 0, fmt.Errorf("cannot listen on %q: %w", listen, ErrListenAddress)
+		return "", 0, &ConfigError{fmt.Sprintf("cannot listen on %q: give --listen HOST:PORT, such as 127.0.0.1:4222", listen)}
 	}
 	if port <= 0 {
 		return host, server.RANDOM_PORT, nil
 	}
-	// A start takes a while and writes to the store, so check the port first.
-	// startError reports a port that is taken in between.
+	return host, port, nil
+}
+
+// checkPort returns an error if a port is taken: a start takes a while and writes to the
+// store. startError reports a port that is taken in between.
+func checkPort(listen string) error {
+	if _, port, err := splitListen(listen); err != nil || port == server.RANDOM_PORT {
+		return err
+	}
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
-		return "", 0, listenError(listen, err)
+		return listenError(listen, err)
 	}
-	return host, port, l.Close()
+	return l.Close()
+}
+
+// Loopback reports whether only programs on this machine can connect to address, a
+// HOST:PORT. A host name other than localhost may mean any interface.
+func Loopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func listenError(listen string, err error) error {

@@ -2,8 +2,6 @@ package embedded
 
 import (
 	"fmt"
-	"net"
-	"strconv"
 
 	"github.com/nats-io/nats-server/v2/conf"
 	"github.com/nats-io/nats-server/v2/server"
@@ -11,8 +9,12 @@ import (
 )
 
 // forNATS returns the options of the NATS server: those of lapse, its accounts, and what
-// the user's file adds, which it reads.
-func (o *Options) forNATS(who credentials, host string, port int, room int64) (*server.Options, error) {
+// the user's file adds. It reads and returns the file, nil if there is none.
+func (o *Options) forNATS(who credentials, room int64) (*server.Options, *userFile, error) {
+	host, port, err := splitListen(o.Listen)
+	if err != nil {
+		return nil, nil, err
+	}
 	so := &server.Options{
 		ServerName:         "lapse-" + string(o.Databases[0]),
 		Host:               host,
@@ -35,72 +37,74 @@ func (o *Options) forNATS(who credentials, host string, port int, room int64) (*
 		NoLog:              true, // o.Logger gets the log lines
 	}
 	if o.Operator != "" && !nkeys.IsValidPublicUserKey(o.Operator) {
-		return nil, &ConfigError{fmt.Sprintf("--operator-nkey %q: give the public nkey of a user, which begins with U", o.Operator)}
+		return nil, nil, &ConfigError{fmt.Sprintf("--operator-nkey %q: give the public nkey of a user, which begins with U", o.Operator)}
 	}
 	ours := accountsConfig(o.Databases, who, o.Operator)
 	if o.Config == "" {
 		if err := so.ProcessConfigString(ours); err != nil {
-			return nil, fmt.Errorf("embedded: accounts: %w", err)
+			return nil, nil, fmt.Errorf("embedded: accounts: %w", err)
 		}
-		return so, nil
+		return so, nil, nil
 	}
 	file, err := readFile(o.Config, o.Databases)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	merged, err := conf.Parse(ours)
 	if err != nil {
-		return nil, fmt.Errorf("embedded: accounts: %w", err)
+		return nil, nil, fmt.Errorf("embedded: accounts: %w", err)
 	}
 	file.merge(merged)
 	var text written
 	text.write("", merged, place{})
 	if err := so.ProcessConfigString(text.String()); err != nil {
-		return nil, text.explain(file, err)
+		return nil, nil, text.explain(file, err)
 	}
-	return so, file.check(so)
+	return so, file, file.check(so)
 }
 
-// Access says where, beside Options.Listen, clients connect, and who.
-type Access struct {
-	Anonymous bool   // at Options.Listen without credentials
-	WebSocket string // HOST:PORT at which WebSocket clients connect without credentials; "" if none do
-}
-
-// Check returns who may connect with these options. An error is a *ConfigError: the
-// server cannot start with the file.
-func (o Options) Check() (Access, error) {
-	so, err := o.forNATS(newCredentials(), "", 0, 0)
+// Check returns an error if a server cannot start with these options, a *ConfigError where
+// Config or Operator are wrong, or if others than programs on this machine could do
+// something without credentials, unless NoAuth.
+func (o Options) Check() error {
+	o.EnsureDefaults()
+	so, file, err := o.forNATS(newCredentials(), 0)
 	if err != nil {
-		return Access{}, err
+		return err
 	}
-	if o.Config != "" {
-		ns, err := server.NewServer(so) // which checks more; it is not started
-		if err != nil {
-			return Access{}, &ConfigError{fmt.Sprintf("--nats-config %s: %v", o.Config, err)}
-		}
-		ns.Shutdown()
+	if !o.NoAuth && so.NoAuthUser != "" && !Loopback(o.Listen) {
+		return &ConfigError{fmt.Sprintf("--listen %s: others can connect there, without credentials: give --nats-config FILE with users, an address like 127.0.0.1:4222, or --no-auth to let them", o.Listen)}
 	}
-	a := Access{Anonymous: so.NoAuthUser != ""}
-	if ws := so.Websocket; ws.Port != 0 && (ws.NoAuthUser != "" || a.Anonymous) {
-		a.WebSocket = net.JoinHostPort(ws.Host, strconv.Itoa(ws.Port))
+	if file == nil {
+		return nil
 	}
-	return a, nil
+	ns, err := server.NewServer(so) // which checks more; it is not started
+	if err != nil {
+		return file.lineOf(err).errorf("%v", err)
+	}
+	ns.Shutdown()
+	if o.NoAuth {
+		return nil
+	}
+	return file.checkOpen(so)
 }
 
 // Reload reads the file of Options.Config again and applies it: certificates, users and
 // accounts; connections of users that are left stay. After an error, which says why,
 // nothing has changed.
 func (s *Server) Reload() error {
-	if _, err := s.options.Check(); err != nil {
+	if err := s.options.Check(); err != nil {
 		return err
 	}
 	// Twice: NATS starts the imports of an account that is new with the second.
-	for range 2 {
-		so, err := s.configured()
-		if err != nil {
+	var twice [2]*server.Options
+	for i := range twice {
+		var err error
+		if twice[i], err = s.configured(); err != nil {
 			return err
 		}
+	}
+	for _, so := range twice {
 		if err := s.nats.ReloadOptions(so); err != nil {
 			return &ConfigError{fmt.Sprintf("--nats-config %s: %v: restart to change it", s.options.Config, err)}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,8 +18,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// ConfigError is an error in a NATS configuration file, one line, which names the line of
-// the file.
+// ConfigError is an error in Options, one line, which names the flag that mends it, or the
+// line of the NATS configuration file.
 type ConfigError struct{ message string }
 
 func (e *ConfigError) Error() string { return e.message }
@@ -70,8 +71,7 @@ func inOrder(m map[string]any) iter.Seq2[string, any] {
 // userFile is the configuration file of a user.
 type userFile struct {
 	keys  map[string]any // what of it is for the server, without accounts
-	lines map[string]place
-	place // the first line
+	place                // the first line
 	accounts
 }
 
@@ -102,7 +102,7 @@ func readFile(file string, databases []schema.DatabaseName) (*userFile, error) {
 	if err != nil {
 		return nil, &ConfigError{parseError(file, err)}
 	}
-	u := &userFile{keys: map[string]any{}, lines: map[string]place{}, place: place{file, 1}, accounts: accounts{of: map[string]any{}, sources: map[string]place{}}}
+	u := &userFile{keys: map[string]any{}, place: place{file, 1}, accounts: accounts{of: map[string]any{}, sources: map[string]place{}}}
 	for name, v := range inOrder(parsed) {
 		key := strings.ToLower(name)
 		value, at := open(v, u.place)
@@ -110,7 +110,7 @@ func readFile(file string, databases []schema.DatabaseName) (*userFile, error) {
 		case "accounts":
 			err = u.accounts.read(value, at, databases)
 		case "tls", "websocket", "ws", "leafnodes", "leaf", "http", "https", "http_port", "monitor_port", "https_port", "http_base_path", "no_auth_user":
-			u.keys[key], u.lines[key] = v, at
+			u.keys[key] = v
 		default:
 			instead := setElsewhere[key]
 			if t, ok := v.(token); instead == "" && ok && t.IsUsedVariable() {
@@ -151,9 +151,6 @@ func (a *accounts) read(value any, at place, databases []schema.DatabaseName) er
 			return at.errorf("account %s: lapse or NATS has an account of this name: choose another one", name)
 		}
 		keys, ok := value.(map[string]any)
-		if t, isToken := v.(token); !ok && isToken && t.IsUsedVariable() {
-			continue
-		}
 		if !ok {
 			return at.errorf("account %s: use %s { … }", name, name)
 		}
@@ -313,35 +310,86 @@ func (u *userFile) merge(ours map[string]any) {
 	}
 }
 
-// check checks what the server makes of the merged configuration.
+// has reports whether an account is one of the file.
+func (u *userFile) has(account *server.Account) bool {
+	return account != nil && u.of[account.Name] != nil
+}
+
+// line returns the line of the first of the keys that the file has.
+func (u *userFile) line(keys ...string) place {
+	for _, key := range keys {
+		if v, ok := u.keys[key]; ok {
+			_, at := open(v, u.place)
+			return at
+		}
+	}
+	return u.place
+}
+
+// lineOf returns the line that an error of the server is about, as far as its text tells.
+func (u *userFile) lineOf(err error) place {
+	for key := range inOrder(u.keys) {
+		if strings.Contains(err.Error(), strings.TrimSuffix(key, "s")) { // leafnode of leafnodes
+			return u.line(key)
+		}
+	}
+	return u.place
+}
+
+// check checks what the server makes of the merged configuration: leaf nodes and those who
+// log in without credentials are in accounts of the file. A leaf node in an account of lapse
+// or NATS could delete the log.
 func (u *userFile) check(o *server.Options) error {
-	reserved := func(account string) bool { return account == "LAPSE" || account == "CLIENTS" }
-	leaf := reserved(o.LeafNode.Account)
+	leaf := o.LeafNode.Account == "" && o.LeafNode.Username == "" && o.LeafNode.Nkey == "" || u.of[o.LeafNode.Account] != nil
 	for _, user := range o.LeafNode.Users {
-		leaf = leaf || user.Account != nil && reserved(user.Account.Name)
+		leaf = leaf && u.has(user.Account)
 	}
 	for _, remote := range o.LeafNode.Remotes {
-		leaf = leaf || reserved(remote.LocalAccount)
+		leaf = leaf && u.of[remote.LocalAccount] != nil
 	}
-	line := func(keys ...string) place {
-		for _, key := range keys {
-			if at, ok := u.lines[key]; ok {
-				return at
-			}
-		}
-		return u.place
+	own := func(name string) bool {
+		return slices.ContainsFunc(o.Users, func(user *server.User) bool { return user.Username == name && u.has(user.Account) }) ||
+			slices.ContainsFunc(o.Nkeys, func(user *server.NkeyUser) bool { return user.Nkey == name && u.has(user.Account) })
 	}
+	const another = "%s is no user of this file: name one, or leave it out"
 	switch {
-	case leaf:
-		return line("leafnodes", "leaf").errorf("leafnodes: an account of lapse: a leaf node can be in accounts of this file only")
+	case !leaf:
+		return u.line("leafnodes", "leaf").errorf("leafnodes: name an account of this file: leaf nodes can be in no other")
 	case (o.LeafNode.Port != 0 || o.LeafNode.Host != "") && o.NoAuthUser == userClient:
-		return line("leafnodes", "leaf").errorf("leafnodes: without users, leaf nodes would be in an account of lapse: add an account with a user")
+		return u.line("leafnodes", "leaf").errorf("leafnodes: without users, leaf nodes would be in an account of lapse: add an account with a user")
 	case o.TLSMap:
-		return line("tls").errorf("tls: verify_and_map: lapse's own connections have no certificate: use verify, and users with passwords or nkeys")
-	case slices.Contains(ownUsers, o.Websocket.NoAuthUser):
-		return line("websocket", "ws").errorf("websocket: no_auth_user %s is a user of lapse: name one of this file", o.Websocket.NoAuthUser)
-	case u.lines["no_auth_user"] != place{} && slices.Contains(ownUsers, o.NoAuthUser):
-		return line("no_auth_user").errorf("no_auth_user: %s is a user of lapse: name one of this file, or leave it out", o.NoAuthUser)
+		return u.line("tls").errorf("tls: verify_and_map: lapse's own connections have no certificate: use verify, and users with passwords or nkeys")
+	case o.HTTPSPort != 0 && o.HTTPPort != 0:
+		return u.line("https", "https_port").errorf("https: leave out http: there is one of both")
+	case o.HTTPSPort != 0 && o.TLSConfig == nil:
+		return u.line("https", "https_port").errorf("https: give tls, whose certificate it has")
+	case o.Websocket.NoAuthUser != "" && !own(o.Websocket.NoAuthUser):
+		return u.line("websocket", "ws").errorf("websocket: no_auth_user: "+another, o.Websocket.NoAuthUser)
+	case u.keys["no_auth_user"] != nil && !own(o.NoAuthUser):
+		return u.line("no_auth_user").errorf("no_auth_user: "+another, o.NoAuthUser)
+	}
+	return nil
+}
+
+// checkOpen returns an error if others than programs on this machine could connect to what
+// the file opens without credentials.
+func (u *userFile) checkOpen(o *server.Options) error {
+	anonymous, leaf := o.NoAuthUser != "", o.LeafNode
+	for _, opened := range []struct {
+		keys []string
+		host string
+		port int
+		open bool
+	}{
+		{[]string{"websocket", "ws"}, o.Websocket.Host, o.Websocket.Port, anonymous || o.Websocket.NoAuthUser != ""},
+		{[]string{"leafnodes", "leaf"}, leaf.Host, leaf.Port, anonymous && leaf.Username == "" && leaf.Nkey == "" && len(leaf.Users) == 0},
+		{[]string{"http", "http_port", "monitor_port"}, cmp.Or(o.HTTPHost, o.Host), o.HTTPPort, true},
+		{[]string{"https", "https_port"}, cmp.Or(o.HTTPHost, o.Host), o.HTTPSPort, true},
+	} {
+		address := net.JoinHostPort(opened.host, strconv.Itoa(opened.port))
+		if opened.port != 0 && opened.open && !Loopback(address) {
+			return u.line(opened.keys...).errorf("%s: others can connect to %s without credentials: listen on 127.0.0.1, or give --no-auth to let them", opened.keys[0], address)
+		}
 	}
 	return nil
 }
@@ -364,10 +412,6 @@ func (w *written) write(begin string, v any, above place) {
 	case map[string]any:
 		w.line(begin+"{", at)
 		for key, one := range inOrder(v) {
-			value, _ := open(one, at)
-			if t, ok := one.(token); ok && t.IsUsedVariable() && isVariable(key, value) {
-				continue
-			}
 			w.write(quoted(key)+": ", one, at)
 		}
 		w.line("}", at)
@@ -384,12 +428,6 @@ func (w *written) write(begin string, v any, above place) {
 	default: // int64 and bool
 		w.line(begin+fmt.Sprint(v), at)
 	}
-}
-
-// isVariable reports whether an entry of a map that is used as a variable is nothing else.
-func isVariable(key string, value any) bool {
-	_, block := value.(map[string]any)
-	return !block && strings.ToLower(key) != key
 }
 
 // quoted writes a string as NATS reads it.

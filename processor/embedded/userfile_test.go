@@ -30,6 +30,7 @@ func TestRefusedFiles(t *testing.T) {
 	service := func(account, subject string) string {
 		return imports(`{service: {account: ` + account + `, subject: "` + subject + `"}, to: "x.>"}`)
 	}
+	const certificate = "tls {\n cert_file: CERT\n key_file: KEY\n}"
 	for text, want := range map[string]string{
 		"\ncluster {\n port: 6222\n}":   "FILE:2: cluster: ",
 		"gateway {}":                    "FILE:1: gateway: ",
@@ -55,17 +56,33 @@ func TestRefusedFiles(t *testing.T) {
 		"accounts {\n A { users: [\n {user: client, password: x}\n] }\n}": "FILE:3: user client: ",
 		"accounts {\n A { user: x }\n}":                                   `FILE:2: unknown field "user"`,
 		"tls {\n cert_file: none.pem\n key_file: none.pem\n}":             "FILE:1: ",
-		"http: nowhere:x":          "FILE:1: ",
-		"no_auth_user: client":     "FILE:1: no_auth_user: client is a user of lapse",
-		"no_auth_user: nobody":     "no_auth_user",
-		"websocket {\n port: 1\n}": "websocket requires TLS",
+		"http: nowhere:x":                                       "FILE:1: ",
+		"no_auth_user: client":                                  "FILE:1: no_auth_user: client is no user of this file",
+		"no_auth_user: processor":                               "FILE:1: no_auth_user: processor is no user",
+		"no_auth_user: " + operator:                             "FILE:1: no_auth_user: " + operator + " is no user",
+		"no_auth_user: nobody":                                  "FILE:1: no_auth_user: nobody is no user",
+		"\nwebsocket {\n port: 1\n}":                            "FILE:2: websocket requires TLS",
+		"\nhttp: 8222\n" + imports():                            "FILE:2: http: others can connect to 0.0.0.0:8222",
+		"http: \"[::]:8222\"":                                   "FILE:1: http: others can connect to [::]:8222",
+		"https: 192.0.2.1:1\n" + certificate:                    "FILE:1: https: others",
+		"http: 127.0.0.1:1\nhttps: 127.0.0.1:1\n" + certificate: "FILE:2: https: leave out http",
+		"https: 127.0.0.1:1":                                    "FILE:1: https: give tls",
+		"websocket {\n port: 1\n no_tls: true\n}":               "FILE:1: websocket: others can connect to 0.0.0.0:1",
 		"accounts {\n A { users: [{user: a, password: b}], exports: [{service: x}] }\n B { users: [{user: a, password: b}] }\n}": "Duplicate user",
-		"websocket {\n port: 1\n no_tls: true\n no_auth_user: client\n}":                                                         "FILE:1: websocket: no_auth_user client",
+		"websocket {\n port: 1\n no_tls: true\n no_auth_user: client\n}":                                                         "FILE:1: websocket: no_auth_user: client is no user",
 		"leafnodes {\n port: 7422\n}": "FILE:1: leafnodes: without users",
-		"\nleafnodes {\n port: 7422, authorization { user: x, password: y, account: CLIENTS }\n}":          "FILE:2: leafnodes: an account of lapse",
-		"leafnodes {\n port: 7422, authorization { users: [{ user: x, password: y, account: LAPSE }] }\n}": "FILE:1: leafnodes: an account of lapse",
-		"leafnodes {\n remotes: [{url: \"nats://n1\", account: CLIENTS}]\n}":                               "FILE:1: leafnodes: an account of lapse",
-		"tls {\n cert_file: CERT\n key_file: KEY\n ca_file: CERT\n verify_and_map: true\n}":                "FILE:1: tls: verify_and_map",
+		"\nleafnodes {\n port: 7422, authorization { user: x, password: y, account: CLIENTS }\n}":          "FILE:2: leafnodes: name an account of this file",
+		"leafnodes {\n port: 7422, authorization { users: [{ user: x, password: y, account: LAPSE }] }\n}": "FILE:1: leafnodes: name an account of this file",
+		"leafnodes {\n remotes: [{url: \"nats://n1\", account: CLIENTS}]\n}":                               "FILE:1: leafnodes: name an account of this file",
+		// An account of NATS sees the requests of all others.
+		"leafnodes {\n port: 7422, authorization { user: x, password: y, account: \"$SYS\" }\n}": "FILE:1: leafnodes: name an account of this file",
+		"leafnodes {\n port: 7422, authorization { user: x, password: y }\n}":                    "FILE:1: leafnodes: name an account of this file",
+		"leafnodes {\n remotes: [{url: \"nats://n1\", account: \"$SYS\"}]\n}":                    "FILE:1: leafnodes: name an account of this file",
+		"leafnodes {\n remotes: [{url: \"nats://n1\"}]\n}":                                       "FILE:1: leafnodes: name an account of this file",
+		"no_auth_user: a\nleafnodes {\n port: 7422\n}\n" + imports():                             "FILE:2: leafnodes: others can connect to 0.0.0.0:7422",
+		"no_auth_user: a\nwebsocket {\n port: 1, no_tls: true\n}\n" + imports():                  "FILE:2: websocket: others can connect to 0.0.0.0:1",
+		"websocket {\n port: 1, no_tls: true, no_auth_user: a\n}\n" + imports():                  "FILE:1: websocket: others can connect to 0.0.0.0:1",
+		"tls {\n cert_file: CERT\n key_file: KEY\n ca_file: CERT\n verify_and_map: true\n}":      "FILE:1: tls: verify_and_map",
 
 		service("NONE", "x"):                                                    `FILE:5: account NONE: there is none to import from`,
 		service("CLIENTS", "$JS.API.>"):                                         "FILE:5: account APP: service $JS.API.> of CLIENTS: lapse does not export this",
@@ -103,7 +120,11 @@ func TestRefusedFiles(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := embedded.Start(embedded.Options{StoreDir: store, Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Config: file})
+		listen := "127.0.0.1:-1"
+		if strings.Contains(want, "0.0.0.0:8222") {
+			listen = "0.0.0.0:-1" // where monitoring listens, too
+		}
+		s, err := embedded.Start(embedded.Options{StoreDir: store, Listen: listen, Databases: []schema.DatabaseName{db}, Config: file, Operator: operator})
 		if err == nil {
 			s.Shutdown()
 			t.Errorf("not refused: %s", text)
@@ -117,6 +138,8 @@ func TestRefusedFiles(t *testing.T) {
 		}
 	}
 }
+
+const operator = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
 
 // userConfig is a file with everything that it may have.
 const userConfig = `
@@ -135,7 +158,7 @@ accounts {
     mappings: { old: [ { destination: new, weight: 100% } ] }
   }
   OTHER {
-    users: [{ nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4 }]
+    users: [{ nkey: ` + operator + ` }]
     imports: [{ service: { account: CLIENTS, subject: "lapse.main.api.>" } }]
   }
 }
@@ -158,9 +181,6 @@ func TestUserFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := embedded.Options{StoreDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Config: file}
-	if a, err := o.Check(); err != nil || a != (embedded.Access{}) {
-		t.Fatalf("%+v, %v", a, err)
-	}
 	s, _, _ := startLog(t, o)
 	if !strings.HasPrefix(s.URL(), "tls://") {
 		t.Error(s.URL())
