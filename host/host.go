@@ -53,6 +53,8 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	defer r.console.Close()
+	opened, stopReloads := r.reloads(ctx)
+	defer stopReloads()
 	r.at("opening NATS")
 	r.target, err = r.open()
 	if ctx.Err() != nil {
@@ -64,10 +66,26 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.OwnProcess && r.NATSConfig != "" {
-		defer onReload(r.reload)()
-	}
+	opened()
 	return r.serve(ctx)
+}
+
+// reloads reads the configuration file of the embedded NATS server again at each SIGHUP
+// once opened is called. A SIGHUP before waits for that: it would end the process.
+func (r *run) reloads(ctx context.Context) (opened, stop func()) {
+	if !r.OwnProcess || r.NATSConfig == "" {
+		return func() {}, func() {}
+	}
+	ctx, end := context.WithCancel(ctx)
+	open := make(chan struct{})
+	wait := onReload(func() {
+		select {
+		case <-open:
+			r.reload()
+		case <-ctx.Done():
+		}
+	})
+	return func() { close(open) }, func() { end(); wait() }
 }
 
 // reload reads the configuration file of the embedded NATS server again.
