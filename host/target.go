@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -111,6 +112,9 @@ func (t *target) openEmbedded() (err error) {
 		return eventlog.ReadExtent(projectionDir(t.StoreDir, database), prefix)
 	}
 	server, err := embedded.Start(o)
+	if wrong, ok := errors.AsType[*embedded.ConfigError](err); ok {
+		return optionsErrorf("%v", wrong)
+	}
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (o *Options) forNATS(who credentials, room int64) (*server.Options, *userFi
 		NoLog:              true, // o.Logger gets the log lines
 	}
 	if o.Operator != "" && !nkeys.IsValidPublicUserKey(o.Operator) {
-		return nil, nil, &ConfigError{fmt.Sprintf("--operator-nkey %q: give the public nkey of a user, which begins with U", o.Operator)}
+		return nil, nil, &ConfigError{"--operator-nkey: give the public nkey of a user, which begins with U, not its seed"}
 	}
 	ours := accountsConfig(o.Databases, who, o.Operator)
 	if o.Config == "" {
@@ -46,7 +46,7 @@ func (o *Options) forNATS(who credentials, room int64) (*server.Options, *userFi
 		}
 		return so, nil, nil
 	}
-	file, err := readFile(o.Config, o.Databases)
+	file, err := o.readFile(room)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,19 +9,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// room returns how many bytes the streams may take: three quarters of what they have and
-// of what is free, which is the limit that NATS sets once it has read them back. Until
-// then it counts only what is free. A batch that the end of a process or a full disk
-// interrupted is completed before, and NATS discards it if that fails. So room returns an
-// error while there is not enough space for it. It returns 0 if the limit is NATS's.
+// room returns how many bytes the streams of all accounts may take: three quarters of what
+// they have and of what is free, which is the limit that NATS sets once it has read them
+// back. Until then it counts only what is free. A batch that the end of a process or a full
+// disk interrupted is completed before, and NATS discards it if that fails. So room returns
+// an error while there is not enough space for it. It returns 0 if the limit is NATS's.
 func (o *Options) room() (bytes int64, err error) {
 	disk, err := vfs.Default.GetDiskUsage(o.StoreDir)
 	if err != nil {
 		return 0, nil
 	}
-	streams := streamsDir(o.StoreDir)
-	used := size(filepath.Join(streams, "*", "msgs", "*"))
-	staged := size(filepath.Join(streams, "*", "batches", "*", "msgs", "*"))
+	used := size(filepath.Join(o.StoreDir, "jetstream", "*", "streams", "*", "msgs", "*"))
+	staged := size(filepath.Join(streamsDir(o.StoreDir), "*", "batches", "*", "msgs", "*"))
 	bytes = (used + int64(disk.AvailBytes)) / 4 * 3
 	if staged > 0 && bytes-used < 2*staged {
 		return 0, writeError(o.StoreDir, fmt.Sprintf("%v: %d bytes of an interrupted batch wait", syscall.ENOSPC, staged))

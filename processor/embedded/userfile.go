@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"net"
 	"regexp"
 	"slices"
@@ -77,10 +78,12 @@ type userFile struct {
 
 // accounts are the accounts of a user's file, with what they import from lapse's.
 type accounts struct {
-	of      map[string]any
-	users   int
-	imports []imported       // from lapse's
-	sources map[string]place // the other accounts that are imported from
+	*Options
+	of           map[string]any
+	users        int
+	imports      []imported       // from lapse's
+	sources      map[string]place // the other accounts that are imported from
+	file, memory int64            // bytes that the limits of further accounts may add up to
 }
 
 // imported is a subject that an account imports from one of lapse's.
@@ -95,20 +98,22 @@ var setElsewhere = map[string]string{
 	"operator": "use nats-server for accounts as JWTs, and --nats-url",
 }
 
-// readFile reads a configuration file and checks it, as far as its text says what it
-// means.
-func readFile(file string, databases []schema.DatabaseName) (*userFile, error) {
-	parsed, err := conf.ParseFileWithChecks(file)
+// readFile reads the configuration file and checks it, as far as its text says what it
+// means. The streams of all accounts may take room bytes; 0 if that is unknown.
+func (o *Options) readFile(room int64) (*userFile, error) {
+	parsed, err := conf.ParseFileWithChecks(o.Config)
 	if err != nil {
-		return nil, &ConfigError{parseError(file, err)}
+		return nil, &ConfigError{parseError(o.Config, err)}
 	}
-	u := &userFile{keys: map[string]any{}, place: place{file, 1}, accounts: accounts{of: map[string]any{}, sources: map[string]place{}}}
+	u := &userFile{keys: map[string]any{}, place: place{o.Config, 1}, accounts: accounts{
+		Options: o, of: map[string]any{}, sources: map[string]place{}, file: cmp.Or(room, math.MaxInt64), memory: maxMemory,
+	}}
 	for name, v := range inOrder(parsed) {
 		key := strings.ToLower(name)
 		value, at := open(v, u.place)
 		switch key {
 		case "accounts":
-			err = u.accounts.read(value, at, databases)
+			err = u.accounts.read(value, at)
 		case "tls", "websocket", "ws", "leafnodes", "leaf", "http", "https", "http_port", "monitor_port", "https_port", "http_base_path", "no_auth_user":
 			u.keys[key] = v
 		default:
@@ -140,7 +145,7 @@ func parseError(file string, err error) string {
 }
 
 // read reads the accounts of a file.
-func (a *accounts) read(value any, at place, databases []schema.DatabaseName) error {
+func (a *accounts) read(value any, at place) error {
 	named, ok := value.(map[string]any)
 	if !ok {
 		return at.errorf("accounts: use NAME { … } for each account")
@@ -157,20 +162,27 @@ func (a *accounts) read(value any, at place, databases []schema.DatabaseName) er
 		a.of[name] = v
 		for key, v := range inOrder(keys) {
 			value, at := open(v, at)
-			list, _ := value.([]any)
-			for _, v := range list {
-				value, at := open(v, at)
-				one, _ := value.(map[string]any)
-				var err error
-				switch strings.ToLower(key) {
-				case "users":
-					err = a.user(one, at)
-				case "imports":
-					err = a.imported(name, one, at, databases)
+			var err error
+			switch key = strings.ToLower(key); key {
+			case "jetstream":
+				err = a.limits(name, value, at)
+			case "users", "imports":
+				list, _ := value.([]any)
+				for _, v := range list {
+					value, at := open(v, at)
+					one, _ := value.(map[string]any)
+					if key == "users" {
+						err = a.user(one, at)
+					} else {
+						err = a.imported(name, one, at)
+					}
+					if err != nil {
+						return err
+					}
 				}
-				if err != nil {
-					return err
-				}
+			}
+			if err != nil {
+				return err
 			}
 		}
 	}
@@ -182,13 +194,40 @@ func (a *accounts) read(value any, at place, databases []schema.DatabaseName) er
 	return nil
 }
 
+// limits reads the limits of an account's streams. NATS starts, or goes on, without
+// JetStream for the accounts whose limits it cannot grant.
+func (a *accounts) limits(account string, value any, at place) error {
+	keys, _ := value.(map[string]any)
+	for key, v := range keys {
+		value, at := open(v, at)
+		bytes, _ := value.(int64)
+		left := &a.file
+		switch strings.ToLower(key) {
+		case "max_memory", "max_mem", "mem", "memory":
+			left = &a.memory
+		case "max_store", "max_file", "max_disk", "store", "disk":
+		default:
+			continue
+		}
+		if bytes > *left {
+			return at.errorf("account %s: %s: %d bytes are left for it: lower it", account, key, *left)
+		}
+		*left -= max(bytes, 0)
+	}
+	return nil
+}
+
 // user reads a user of an account.
 func (a *accounts) user(keys map[string]any, at place) error {
 	a.users++
 	for key, v := range keys {
-		name, at := open(v, at)
-		if key = strings.ToLower(key); (key == "user" || key == "username") && slices.Contains(ownUsers, fmt.Sprint(name)) {
-			return at.errorf("user %s: lapse has a user of this name: choose another one", name)
+		value, at := open(v, at)
+		name := fmt.Sprint(value)
+		switch strings.ToLower(key) {
+		case "user", "username", "nkey":
+			if slices.Contains(ownUsers, name) || name == a.Operator {
+				return at.errorf("user %s: lapse has this user: choose another one", name)
+			}
 		}
 	}
 	return nil
@@ -196,7 +235,7 @@ func (a *accounts) user(keys map[string]any, at place) error {
 
 // imported reads an import of an account, and refuses one from an account of lapse that
 // would open more than lapse's accounts are made for.
-func (a *accounts) imported(by string, keys map[string]any, at place, databases []schema.DatabaseName) error {
+func (a *accounts) imported(by string, keys map[string]any, at place) error {
 	for key, v := range keys {
 		kind := strings.ToLower(key)
 		if kind != "service" && kind != "stream" {
@@ -218,7 +257,7 @@ func (a *accounts) imported(by string, keys map[string]any, at place, databases 
 			a.sources[found.from] = at
 			continue
 		}
-		if err := found.check(databases); err != nil {
+		if err := found.check(a.Databases); err != nil {
 			return at.errorf("account %s: %v", by, err)
 		}
 		a.imports = append(a.imports, found)

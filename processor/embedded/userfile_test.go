@@ -53,9 +53,11 @@ func TestRefusedFiles(t *testing.T) {
 		"accounts {\n\n clients {}\n}":  "FILE:3: account clients: ",
 		"accounts {\n SYS {}\n}":        "FILE:2: account SYS: ",
 		"accounts {\n \"$SYS\" {}\n}":   "FILE:2: account $SYS: ",
-		"accounts {\n A { users: [\n {user: client, password: x}\n] }\n}": "FILE:3: user client: ",
-		"accounts {\n A { user: x }\n}":                                   `FILE:2: unknown field "user"`,
-		"tls {\n cert_file: none.pem\n key_file: none.pem\n}":             "FILE:1: ",
+		"accounts {\n A { users: [\n {user: client, password: x}\n] }\n}":                             "FILE:3: user client: ",
+		"accounts {\n A { users: [\n {nkey: " + operator + "}\n] }\n}":                                "FILE:3: user " + operator + ": ",
+		"accounts {\n A { jetstream {\n max_mem: 200MB\n} }\n B { jetstream {\n memory: 100M\n} }\n}": "FILE:6: account B: memory: 58720256 bytes are left",
+		"accounts {\n A { user: x }\n}":                                                               `FILE:2: unknown field "user"`,
+		"tls {\n cert_file: none.pem\n key_file: none.pem\n}":                                         "FILE:1: ",
 		"http: nowhere:x":                                       "FILE:1: ",
 		"no_auth_user: client":                                  "FILE:1: no_auth_user: client is no user of this file",
 		"no_auth_user: processor":                               "FILE:1: no_auth_user: processor is no user",
@@ -343,6 +345,7 @@ func TestReload(t *testing.T) {
 	for _, change := range []func(){
 		func() { write("8222", "a", "c") }, // needs a restart
 		func() { write("-1", "a", "LAPSE") },
+		func() { _ = os.WriteFile(file, []byte("accounts { A { jetstream { max_file: 900000TB } } }"), 0o600) },
 		func() { _ = os.Remove(file) },
 	} {
 		change()
