@@ -83,7 +83,14 @@ type accounts struct {
 	users        int
 	imports      []imported       // from lapse's
 	sources      map[string]place // the other accounts that are imported from
-	file, memory int64            // bytes that the limits of further accounts may add up to
+	open         []openUser
+	file, memory int64 // bytes that the limits of further accounts may add up to
+}
+
+// openUser is a user without a password.
+type openUser struct {
+	name string
+	place
 }
 
 // imported is a subject that an account imports from one of lapse's.
@@ -220,15 +227,29 @@ func (a *accounts) limits(account string, value any, at place) error {
 // user reads a user of an account.
 func (a *accounts) user(keys map[string]any, at place) error {
 	a.users++
+	var name string
+	var secret bool
 	for key, v := range keys {
 		value, at := open(v, at)
-		name := fmt.Sprint(value)
+		text, ok := value.(string)
 		switch strings.ToLower(key) {
 		case "user", "username", "nkey":
-			if slices.Contains(ownUsers, name) || name == a.Operator {
-				return at.errorf("user %s: lapse has this user: choose another one", name)
+			if slices.Contains(ownUsers, text) || ok && text == a.Operator {
+				return at.errorf("user %s: lapse has this user: choose another one", text)
 			}
+			name = text
+			secret = secret || strings.EqualFold(key, "nkey")
+		case "pass", "password":
+			secret = secret || text != ""
+		default:
+			continue
 		}
+		if !ok {
+			return at.errorf("%s: put it in quotes, also within a variable", key)
+		}
+	}
+	if !secret {
+		a.open = append(a.open, openUser{name, at})
 	}
 	return nil
 }
@@ -380,8 +401,10 @@ func (u *userFile) lineOf(err error) place {
 // or NATS could delete the log.
 func (u *userFile) check(o *server.Options) error {
 	leaf := o.LeafNode.Account == "" && o.LeafNode.Username == "" && o.LeafNode.Nkey == "" || u.of[o.LeafNode.Account] != nil
+	secret := o.LeafNode.Username == "" || o.LeafNode.Password != "" || o.LeafNode.TLSMap
 	for _, user := range o.LeafNode.Users {
 		leaf = leaf && u.has(user.Account)
+		secret = secret && (user.Password != "" || o.LeafNode.TLSMap)
 	}
 	for _, remote := range o.LeafNode.Remotes {
 		leaf = leaf && u.of[remote.LocalAccount] != nil
@@ -390,10 +413,17 @@ func (u *userFile) check(o *server.Options) error {
 		return slices.ContainsFunc(o.Users, func(user *server.User) bool { return user.Username == name && u.has(user.Account) }) ||
 			slices.ContainsFunc(o.Nkeys, func(user *server.NkeyUser) bool { return user.Nkey == name && u.has(user.Account) })
 	}
+	for _, user := range u.open {
+		if user.name != o.NoAuthUser && user.name != o.Websocket.NoAuthUser && !o.Websocket.TLSMap && !o.LeafNode.TLSMap {
+			return user.errorf("user %s: the password is empty: whoever knows the name would be let in", user.name)
+		}
+	}
 	const another = "%s is no user of this file: name one, or leave it out"
 	switch {
 	case !leaf:
 		return u.line("leafnodes", "leaf").errorf("leafnodes: name an account of this file: leaf nodes can be in no other")
+	case !secret:
+		return u.line("leafnodes", "leaf").errorf("leafnodes: a password is empty: whoever knows the name would be let in")
 	case (o.LeafNode.Port != 0 || o.LeafNode.Host != "") && o.NoAuthUser == userClient:
 		return u.line("leafnodes", "leaf").errorf("leafnodes: without users, leaf nodes would be in an account of lapse: add an account with a user")
 	case o.TLSMap:

@@ -30,6 +30,8 @@ func TestRefusedFiles(t *testing.T) {
 	service := func(account, subject string) string {
 		return imports(`{service: {account: ` + account + `, subject: "` + subject + `"}, to: "x.>"}`)
 	}
+	t.Setenv("EMPTY", "")
+	t.Setenv("NUMBER", "7777")
 	const certificate = "tls {\n cert_file: CERT\n key_file: KEY\n}"
 	for text, want := range map[string]string{
 		"\ncluster {\n port: 6222\n}":   "FILE:2: cluster: ",
@@ -56,6 +58,10 @@ func TestRefusedFiles(t *testing.T) {
 		"accounts {\n A { users: [\n {user: client, password: x}\n] }\n}":                             "FILE:3: user client: ",
 		"accounts {\n A { users: [\n {nkey: " + operator + "}\n] }\n}":                                "FILE:3: user " + operator + ": ",
 		"accounts {\n A { jetstream {\n max_mem: 200MB\n} }\n B { jetstream {\n memory: 100M\n} }\n}": "FILE:6: account B: memory: 58720256 bytes are left",
+		"accounts {\n A { users: [\n {user: a}\n] }\n}":                                               "FILE:3: user a: the password is empty",
+		"accounts {\n A { users: [\n {user: a, password: $EMPTY}\n] }\n}":                             "FILE:3: user a: the password is empty",
+		"accounts {\n A { users: [\n {user: a, password: 7777}\n] }\n}":                               "FILE:3: password: put it in quotes",
+		"accounts {\n A { users: [\n {user: a, password: $NUMBER}\n] }\n}":                            "FILE:3: password: put it in quotes",
 		"accounts {\n A { user: x }\n}":                                                               `FILE:2: unknown field "user"`,
 		"tls {\n cert_file: none.pem\n key_file: none.pem\n}":                                         "FILE:1: ",
 		"http: nowhere:x":                                       "FILE:1: ",
@@ -77,14 +83,16 @@ func TestRefusedFiles(t *testing.T) {
 		"leafnodes {\n port: 7422, authorization { users: [{ user: x, password: y, account: LAPSE }] }\n}": "FILE:1: leafnodes: name an account of this file",
 		"leafnodes {\n remotes: [{url: \"nats://n1\", account: CLIENTS}]\n}":                               "FILE:1: leafnodes: name an account of this file",
 		// An account of NATS sees the requests of all others.
-		"leafnodes {\n port: 7422, authorization { user: x, password: y, account: \"$SYS\" }\n}": "FILE:1: leafnodes: name an account of this file",
-		"leafnodes {\n port: 7422, authorization { user: x, password: y }\n}":                    "FILE:1: leafnodes: name an account of this file",
-		"leafnodes {\n remotes: [{url: \"nats://n1\", account: \"$SYS\"}]\n}":                    "FILE:1: leafnodes: name an account of this file",
-		"leafnodes {\n remotes: [{url: \"nats://n1\"}]\n}":                                       "FILE:1: leafnodes: name an account of this file",
-		"no_auth_user: a\nleafnodes {\n port: 7422\n}\n" + imports():                             "FILE:2: leafnodes: others can connect to 0.0.0.0:7422",
-		"no_auth_user: a\nwebsocket {\n port: 1, no_tls: true\n}\n" + imports():                  "FILE:2: websocket: others can connect to 0.0.0.0:1",
-		"websocket {\n port: 1, no_tls: true, no_auth_user: a\n}\n" + imports():                  "FILE:1: websocket: others can connect to 0.0.0.0:1",
-		"tls {\n cert_file: CERT\n key_file: KEY\n ca_file: CERT\n verify_and_map: true\n}":      "FILE:1: tls: verify_and_map",
+		"leafnodes {\n port: 7422, authorization { user: x, password: y, account: \"$SYS\" }\n}":                       "FILE:1: leafnodes: name an account of this file",
+		"leafnodes {\n port: 7422, authorization { user: x, password: y }\n}":                                          "FILE:1: leafnodes: name an account of this file",
+		"leafnodes {\n remotes: [{url: \"nats://n1\", account: \"$SYS\"}]\n}":                                          "FILE:1: leafnodes: name an account of this file",
+		"leafnodes {\n port: 1, authorization { user: x, account: APP }\n}\n" + imports():                              "FILE:1: leafnodes: a password is empty",
+		"leafnodes {\n port: 1, authorization { users: [{user: x, password: $EMPTY, account: APP}] }\n}\n" + imports(): "FILE:1: leafnodes: a password is empty",
+		"leafnodes {\n remotes: [{url: \"nats://n1\"}]\n}":                                                             "FILE:1: leafnodes: name an account of this file",
+		"no_auth_user: a\nleafnodes {\n port: 7422\n}\n" + imports():                                                   "FILE:2: leafnodes: others can connect to 0.0.0.0:7422",
+		"no_auth_user: a\nwebsocket {\n port: 1, no_tls: true\n}\n" + imports():                                        "FILE:2: websocket: others can connect to 0.0.0.0:1",
+		"websocket {\n port: 1, no_tls: true, no_auth_user: a\n}\n" + imports():                                        "FILE:1: websocket: others can connect to 0.0.0.0:1",
+		"tls {\n cert_file: CERT\n key_file: KEY\n ca_file: CERT\n verify_and_map: true\n}":                            "FILE:1: tls: verify_and_map",
 
 		service("NONE", "x"):                                                    `FILE:5: account NONE: there is none to import from`,
 		service("CLIENTS", "$JS.API.>"):                                         "FILE:5: account APP: service $JS.API.> of CLIENTS: lapse does not export this",
