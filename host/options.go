@@ -26,7 +26,8 @@ type Options struct {
 	// users in NATSConfig no credentials are needed, and an address that is not Loopback
 	// needs NoAuth.
 	Listen string
-	// NoAuth accepts that whoever reaches Listen is a client.
+	// NoAuth accepts that others than this machine connect without credentials, to Listen
+	// and to what NATSConfig opens.
 	NoAuth bool
 	// NATSConfig is a NATS configuration file with accounts, users, TLS, leaf nodes,
 	// WebSocket and monitoring of the embedded server; "" for none.

@@ -69,7 +69,7 @@ func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 		flags.StringVar(&f.database, "database", "main", "`NAME`[,NAME…] of the databases, or * for all that the NATS server has at the start")
 		flags.StringVar(&f.StoreDir, "store-dir", "data", "store all files below `DIR`, which only one process at a time may use")
 		flags.StringVar(&f.Listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials unless --nats-config has users")
-		flags.BoolVar(&f.NoAuth, "no-auth", false, "permit --listen on addresses other than loopback: whoever reaches it is let in")
+		flags.BoolVar(&f.NoAuth, "no-auth", false, "let others than this machine connect without credentials: to --listen, and to what --nats-config opens")
 		flags.StringVar(&f.NATSConfig, "nats-config", "", "add the accounts, users, TLS, leaf nodes, WebSocket and monitoring in `FILE`, in NATS's syntax, to the embedded NATS server; SIGHUP reloads it")
 		flags.StringVar(&f.OperatorNKey, "operator-nkey", "", "let the user with this public `NKEY` back up, repair and restore the streams")
 		choiceVar(flags, &f.Processor.Durability, "durability", processor.Fsync, "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",

@@ -60,8 +60,8 @@ type Options struct {
 	// 0 or -1 takes any free one.
 	Listen string
 
-	// NoAuth accepts that others than programs on this machine connect without
-	// credentials, or read what NATS's monitoring shows.
+	// NoAuth accepts that others than this machine connect without credentials, to Listen
+	// and to what Config opens.
 	NoAuth bool
 
 	// Config is a NATS configuration file with accounts, users, TLS, leaf nodes, WebSocket

@@ -310,7 +310,7 @@ func (i imported) check(databases []schema.DatabaseName) error {
 		}
 		return fmt.Errorf("service %s of LAPSE: import $JS.API.CONSUMER.MSG.NEXT.<log>.<durable> of one durable, all else from CLIENTS", i.subject)
 	case i.kind == "service":
-		if within("$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST") {
+		if within("$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$SRV.INFO.lapse", "$SRV.STATS.lapse") {
 			return nil
 		}
 		for _, db := range databases {
@@ -327,8 +327,8 @@ func (i imported) check(databases []schema.DatabaseName) error {
 func exported(db schema.DatabaseName) []string {
 	subjects := []string{db.API() + ">", db.Mutations() + ">", "$JS.ACK." + db.LogStream() + ".>", "$JS.FC." + db.LogStream() + ".>"}
 	for _, subject := range []string{
-		"STREAM.INFO.%", "STREAM.INFO.%_MUTATIONS", "STREAM.MSG.GET.%", "DIRECT.GET.%", "DIRECT.GET.%.>",
-		"CONSUMER.CREATE.%", "CONSUMER.CREATE.%.>", "CONSUMER.DURABLE.CREATE.%.*", "CONSUMER.INFO.%.*", "CONSUMER.NAMES.%", "CONSUMER.LIST.%",
+		"STREAM.INFO.%", "STREAM.MSG.GET.%", "DIRECT.GET.%", "DIRECT.GET.%.>",
+		"CONSUMER.CREATE.%.>", "CONSUMER.DURABLE.CREATE.%.*", "CONSUMER.INFO.%.*", "CONSUMER.NAMES.%", "CONSUMER.LIST.%",
 		"CONSUMER.DELETE.%.*", "CONSUMER.PAUSE.%.*", "CONSUMER.RESET.%.*", "CONSUMER.UNPIN.%.*",
 	} {
 		subjects = append(subjects, "$JS.API."+strings.ReplaceAll(subject, "%", db.LogStream()))
@@ -356,7 +356,7 @@ func (u *userFile) merge(ours map[string]any) {
 		export := exports[i]
 		if export == nil {
 			export = map[string]any{i.kind: i.subject, "accounts": []any{}}
-			if i.from == "LAPSE" && i.kind == "service" {
+			if i.from == "LAPSE" && i.kind == "service" || strings.HasPrefix(i.subject, "$SRV.") {
 				export["response_type"], export["threshold"] = "stream", "2m" // of silence; clients ask for heartbeats
 			}
 			exports[i] = export

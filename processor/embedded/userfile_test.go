@@ -100,6 +100,7 @@ func TestRefusedFiles(t *testing.T) {
 		service("CLIENTS", "$JS.API.STREAM.>"):                                  "$JS.API.STREAM.>",
 		service("CLIENTS", "$JS.API.STREAM.DELETE.LAPSE_main"):                  "STREAM.DELETE",
 		service("CLIENTS", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.billing"):      "MSG.NEXT",
+		service("CLIENTS", "$JS.API.STREAM.INFO.LAPSE_main_MUTATIONS"):          "MUTATIONS",
 		service("CLIENTS", "$JS.API.STREAM.INFO.LAPSE_other"):                   "LAPSE_other",
 		service("CLIENTS", "lapse.other.api.>"):                                 "lapse.other.api.>",
 		service("CLIENTS", "lapse.>"):                                           "lapse.>",
