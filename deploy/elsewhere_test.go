@@ -18,7 +18,7 @@ import (
 // another.
 func startFar(t *testing.T, gateway string) *cluster {
 	t.Helper()
-	o, err := nodeOptions(natsConf, "nats-1", "127.0.0.1:-1", "127.0.0.1:-1", t.TempDir(), harness.FreeAddrs(t, 3))
+	o, err := nodeOptions(natsConf, secrets, "nats-1", "127.0.0.1:-1", "127.0.0.1:-1", t.TempDir(), harness.FreeAddrs(t, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
