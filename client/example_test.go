@@ -65,7 +65,7 @@ func ExampleExpirations() {
 		log.Fatal(err)
 	}
 
-	for x, err := range client.Expirations[session](ctx, c, client.InCollection("visits"), client.Durable("bye")) {
+	for x, err := range client.Expirations[session](ctx, c, client.InCollection("visits"), client.Durable("bye"), client.FromStart()) {
 		if err != nil {
 			log.Fatal(err)
 		}
