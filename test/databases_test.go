@@ -89,7 +89,7 @@ func TestDatabases(t *testing.T) {
 
 	s.With("--database", "a,b,c", "--metrics", metrics, "--console", "127.0.0.1:0")
 	s.Restart()
-	want := "lapse: ready: databases a, b, c at " + s.URL() + ", kept in " + s.Dir + ", console: "
+	want := "lapse: ready: databases a, b, c at " + s.URL() + ", kept in " + s.Dir + ", the log for ever, console: "
 	_, console, found := strings.Cut(strings.TrimSpace(s.Stderr()), want)
 	if !found {
 		t.Fatalf("it says\n%s, want %q", s.Stderr(), want)
@@ -309,7 +309,7 @@ func TestDatabasesExternal(t *testing.T) {
 	url := startNATS(t, nil)
 	// A lease long enough not to be lost on a busy machine.
 	one := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "a,b,c", "--lease", "6s")
-	if !strings.Contains(one.Stderr(), "lapse: ready: databases a (writer), b (writer), c (writer) at "+url+", projections in "+one.Dir+"\n") {
+	if !strings.Contains(one.Stderr(), "lapse: ready: databases a (writer), b (writer), c (writer) at "+url+", projections in "+one.Dir+", the log for ever\n") {
 		t.Errorf("it says\n%s", one.Stderr())
 	}
 	nc := dial(t, one)

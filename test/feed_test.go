@@ -194,6 +194,7 @@ type status struct {
 		OverdueMs int64   `json:"overdueMs"`
 		Kept      bool    `json:"kept"`
 	} `json:"latenessObjective"`
+	Storage json.RawMessage `json:"storage"`
 }
 
 func askStatus(t testing.TB, nc *nats.Conn) (s status) {

@@ -222,7 +222,6 @@ func (a *app) hostEvents(f *serveFlags, say func(line string)) func(host.Event) 
 				bar.Done()
 			}
 		case host.Ready:
-			f.Processor.Logger.Info(keptLine(f.Processor.Retain))
 			say(readyLine(f, e))
 		case host.NotServed:
 			a.complain(sentence(e.Err))
@@ -236,15 +235,7 @@ func (a *app) hostEvents(f *serveFlags, say func(line string)) func(host.Event) 
 	}
 }
 
-// keptLine says how long the log is kept.
-func keptLine(retain time.Duration) string {
-	if retain == 0 {
-		return "the log is kept for ever and grows until its space is full: --retain 30d, for example, limits it"
-	}
-	return "the log is kept for " + showDuration(retain)
-}
-
-// readyLine says what is served, where, and in which roles.
+// readyLine says what is served, where, in which roles, and how long the log is kept.
 func readyLine(f *serveFlags, ready host.Ready) string {
 	var names []string
 	var role observe.Role
@@ -267,7 +258,11 @@ func readyLine(f *serveFlags, ready host.Ready) string {
 		scheme, _, _ := strings.Cut(ready.URL, "://")
 		at, kept = scheme+"://"+ready.Address, "kept in "+f.StoreDir
 	}
-	line := fmt.Sprintf("ready: %s %s at %s, %s", databases, strings.Join(names, ", "), at, kept)
+	log := "the log for ever"
+	if f.Processor.Retain > 0 {
+		log = "the log for " + showDuration(f.Processor.Retain)
+	}
+	line := fmt.Sprintf("ready: %s %s at %s, %s, %s", databases, strings.Join(names, ", "), at, kept, log)
 	if ready.Console != "" {
 		line += ", console: " + ready.Console
 	}

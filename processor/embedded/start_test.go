@@ -38,7 +38,7 @@ func TestOccupiedPort(t *testing.T) {
 func TestInvalidListenAddress(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"4222", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536"} {
-		_, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Databases: []schema.DatabaseName{"main"}})
+		_, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, NoAuth: true, Databases: []schema.DatabaseName{"main"}})
 		wantLine(t, err, listen, "--listen HOST:PORT")
 	}
 }
@@ -105,7 +105,7 @@ func TestRestartKeepsTheData(t *testing.T) {
 func TestURLCanBeDialled(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"127.0.0.1:-1", "0.0.0.0:0", ":0", "localhost:0"} {
-		s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Databases: []schema.DatabaseName{"main"}})
+		s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, NoAuth: true, Databases: []schema.DatabaseName{"main"}})
 		if err != nil {
 			t.Fatal(listen, err)
 		}
