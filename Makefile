@@ -12,7 +12,7 @@ race: ## everything under the race detector
 	go test -race -timeout 40m ./...
 
 stress: ## the tests that have a long version, at length: hours
-	LAPSE_STRESS=1 go test -timeout 12h ./...
+	TEST_STRESS=1 go test -timeout 12h ./...
 
 FUZZTIME ?= 1m
 FUZZIN ?= .
@@ -39,13 +39,13 @@ WORK ?= upsert-os-256
 PROFILES ?= profiles
 profile: ## profiles of lapse in a benchmark, like WORK=upsert-fsync-64 or mutations, into PROFILES, and the top of each
 	@mkdir -p $(PROFILES) && rm -f $(PROFILES)/*.pprof
-	LAPSE_PROFILES=$(abspath $(PROFILES)) go -C test/bench test -run '^$$' -bench '(?i)$(subst -,/(?i),$(WORK))$$' -benchtime 1x .
+	BENCH_PROFILES=$(abspath $(PROFILES)) go -C test/bench test -run '^$$' -bench '(?i)$(subst -,/(?i),$(WORK))$$' -benchtime 1x .
 
 docs: ## the generated pages of the manual
 	go test ./docs ./cmd/lapse -run '^Test(Metrics|Flags)Page$$' -update
 
 screenshots: ## the pictures of docs/console.md; needs chromium
-	LAPSE_SCREENSHOTS=$(CURDIR)/docs/console go -C test/tools test ./console -count 1 -run '^TestScreenshots$$'
+	TEST_SCREENSHOTS=$(CURDIR)/docs/console go -C test/tools test ./console -count 1 -run '^TestScreenshots$$'
 
 lint: ## what CI checks besides the tests
 	gofmt -l .

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -163,7 +164,7 @@ type Result struct {
 	Body json.RawMessage // the document, nil after a delete or an error
 	Err  error           // coded, nil if the operation succeeded
 
-	read bool        // of a get
+	gets bool        // it is of a get
 	at   DecodeError // what Decode knows of the document
 }
 
@@ -176,7 +177,7 @@ func (results Results) Err() error {
 	atomic := slices.ContainsFunc(results, func(r Result) bool { return errors.Is(r.Err, ErrFailedDependency) })
 	for _, r := range results {
 		// A read of a missing document does not fail the batch.
-		if r.Err != nil && (!atomic || !r.read && !errors.Is(r.Err, ErrFailedDependency)) {
+		if r.Err != nil && (!atomic || !r.gets && !errors.Is(r.Err, ErrFailedDependency)) {
 			return r.Err
 		}
 	}
@@ -226,7 +227,7 @@ func (b *Batch) run(ctx context.Context, atomic bool, opts []RequestOption) (Res
 	}
 	for i := range results {
 		r, op := &results[i], &b.operations[i]
-		r.read = op.Op == "get"
+		r.gets = op.Op == "get"
 		r.at = DecodeError{Collection: b.coll.info.Name, ID: op.ID, Seq: reply.Seq}
 	}
 	return results, nil
@@ -270,20 +271,29 @@ func readResults(body []byte) (results Results, err error) {
 	}
 	values.Value(body).At([]string{"results"}).Elements(func(result values.Value) bool {
 		var r Result
-		result.Members(func(name []byte, value values.Value) bool {
-			switch string(name) {
-			case "code":
-				r.Code, err = strconv.Atoi(string(value))
-			case "body":
-				r.Body = json.RawMessage(value)
-			}
-			return err == nil
-		})
-		if r.Code >= 400 {
-			r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
-		}
+		err = r.read(result)
 		results = append(results, r)
 		return err == nil
 	})
 	return results, err
+}
+
+// UnmarshalJSON decodes the result of an operation in a reply.
+func (r *Result) UnmarshalJSON(data []byte) error { return r.read(bytes.Clone(data)) }
+
+func (r *Result) read(result values.Value) (err error) {
+	*r = Result{}
+	result.Members(func(name []byte, value values.Value) bool {
+		switch string(name) {
+		case "code":
+			r.Code, err = strconv.Atoi(string(value))
+		case "body":
+			r.Body = json.RawMessage(value)
+		}
+		return err == nil
+	})
+	if r.Code >= 400 {
+		r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
+	}
+	return err
 }

@@ -21,7 +21,7 @@ import (
 // list and remove all of them, and add none.
 func TestStartWithManyConsumers(t *testing.T) {
 	if !stress.Long() {
-		t.Skip("creating a thousand consumers takes long: set LAPSE_STRESS=1")
+		t.Skip("creating a thousand consumers takes long: set TEST_STRESS=1")
 	}
 	t.Parallel()
 	const many = 1050

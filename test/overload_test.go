@@ -153,7 +153,7 @@ func TestFloods(t *testing.T) {
 // they take all memory, and others are answered meanwhile.
 func TestSlowReadersAreDisconnected(t *testing.T) {
 	if !stress.Long() {
-		t.Skip("filling the memory of replies takes long: set LAPSE_STRESS=1")
+		t.Skip("filling the memory of replies takes long: set TEST_STRESS=1")
 	}
 	t.Parallel()
 	const readers, each = 3, 250 // MiB each, more than may wait for all of them

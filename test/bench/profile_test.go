@@ -14,7 +14,7 @@ import (
 )
 
 // profiles is the directory for profiles of lapse, "" for none: make profile sets it.
-var profiles = os.Getenv("LAPSE_PROFILES")
+var profiles = os.Getenv("BENCH_PROFILES")
 
 // profile writes CPU profiles of a lapse process, one after the other until the end of
 // the benchmark, then those of allocations, mutexes and blocking, and prints the top of

@@ -3,8 +3,8 @@
 //
 //	make stress
 //
-// which sets LAPSE_STRESS. Random choices of such a test come from a seed that a failure
-// prints; LAPSE_SEED repeats it.
+// which sets TEST_STRESS. Random choices of such a test come from a seed that a failure
+// prints; TEST_SEED repeats it.
 package stress
 
 import (
@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// Long reports whether LAPSE_STRESS asks for long tests.
-func Long() bool { return os.Getenv("LAPSE_STRESS") != "" }
+// Long reports whether TEST_STRESS asks for long tests.
+func Long() bool { return os.Getenv("TEST_STRESS") != "" }
 
-// Pick returns the amount of work for a test: quick, or long with LAPSE_STRESS.
+// Pick returns the amount of work for a test: quick, or long with TEST_STRESS.
 func Pick[T any](quick, long T) T {
 	if Long() {
 		return long
@@ -36,20 +36,20 @@ func OneGoroutine(t testing.TB) {
 	}
 }
 
-// Seed returns the seed of a test: LAPSE_SEED, or a random one. A test that fails logs
+// Seed returns the seed of a test: TEST_SEED, or a random one. A test that fails logs
 // its seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
-	if text := os.Getenv("LAPSE_SEED"); text != "" {
+	if text := os.Getenv("TEST_SEED"); text != "" {
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("LAPSE_SEED: %v", err)
+			t.Fatalf("TEST_SEED: %v", err)
 		}
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("LAPSE_SEED=%d repeats this", seed)
+			t.Logf("TEST_SEED=%d repeats this", seed)
 		}
 	})
 	return seed

@@ -26,7 +26,7 @@ type Process struct {
 }
 
 // role is the environment variable with the role of a test binary that is a peer.
-const role = "LAPSE_BENCH_ROLE"
+const role = "BENCH_ROLE"
 
 // Roles are further roles of a test binary, besides the peers here, by name. A role
 // works until it is killed, or returns an error; it calls ready once, with the URL of

@@ -38,7 +38,7 @@ func AtLeast(value float64) Goal { return Goal{Least: value} }
 func AtMost(value float64) Goal { return Goal{Most: value} }
 
 // TableEnv names the file to which Report appends rows, as lines of JSON.
-const TableEnv = "LAPSE_BENCH_TABLE"
+const TableEnv = "BENCH_TABLE"
 
 // Report adds a row to the table, if one is being made.
 func Report(b *testing.B, r Row) {

@@ -16,7 +16,7 @@ import (
 var Quick = os.Getenv(QuickEnv) != ""
 
 // QuickEnv is set for short benchmarks.
-const QuickEnv = "LAPSE_BENCH_QUICK"
+const QuickEnv = "BENCH_QUICK"
 
 // Size returns the amount of work for a benchmark: quick if Quick is set, else full.
 func Size[T any](full, quick T) T {

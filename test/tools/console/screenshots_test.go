@@ -52,11 +52,11 @@ func hits(t *testing.T, coll *client.Collection) {
 	}
 }
 
-// TestScreenshots writes the pictures of the manual into the directory LAPSE_SCREENSHOTS.
+// TestScreenshots writes the pictures of the manual into the directory TEST_SCREENSHOTS.
 func TestScreenshots(t *testing.T) {
-	dir := os.Getenv("LAPSE_SCREENSHOTS")
+	dir := os.Getenv("TEST_SCREENSHOTS")
 	if dir == "" {
-		t.Skip("LAPSE_SCREENSHOTS is not set")
+		t.Skip("TEST_SCREENSHOTS is not set")
 	}
 	lapse := connect(t)
 	b := openConsole(t, lapse, console.Options{Write: true})
