@@ -24,7 +24,7 @@ fuzz: ## each fuzz target below FUZZIN for FUZZTIME
 	done
 
 long: ## all that is too long for every change: hours
-	-command -v chromium || { apt-get -qq update && apt-get -qq install -y chromium; }
+	-{ command -v chromium && command -v redis-server && command -v jq; } || { apt-get -qq update && apt-get -qq install -y chromium redis-server jq; }
 	CI=true go -C test/tools test ./...
 	go -C test/bench test ./...
 	$(MAKE) race fuzz bench-quick stress
