@@ -170,23 +170,13 @@ func (a *accounts) read(value any, at place) error {
 		for key, v := range inOrder(keys) {
 			value, at := open(v, at)
 			var err error
-			switch key = strings.ToLower(key); key {
+			switch strings.ToLower(key) {
 			case "jetstream":
 				err = a.limits(name, value, at)
-			case "users", "imports":
-				list, _ := value.([]any)
-				for _, v := range list {
-					value, at := open(v, at)
-					one, _ := value.(map[string]any)
-					if key == "users" {
-						err = a.user(one, at)
-					} else {
-						err = a.imported(name, one, at)
-					}
-					if err != nil {
-						return err
-					}
-				}
+			case "users":
+				err = each(value, at, a.user)
+			case "imports":
+				err = each(value, at, func(one map[string]any, at place) error { return a.imported(name, one, at) })
 			}
 			if err != nil {
 				return err
@@ -196,6 +186,19 @@ func (a *accounts) read(value any, at place) error {
 	for name, at := range a.sources {
 		if _, ok := a.of[name]; !ok {
 			return at.errorf("account %s: there is none to import from", name)
+		}
+	}
+	return nil
+}
+
+// each calls f for each map of a list, until it returns an error.
+func each(list any, above place, f func(one map[string]any, at place) error) error {
+	all, _ := list.([]any)
+	for _, v := range all {
+		value, at := open(v, above)
+		one, _ := value.(map[string]any)
+		if err := f(one, at); err != nil {
+			return err
 		}
 	}
 	return nil
