@@ -53,6 +53,11 @@ type Options struct {
 	// Node names this processor over restarts, so that it need not wait for the lease
 	// that it held before; random if empty.
 	Node string
+	// ReadOnly: this processor is a standby for ever. It needs a Lease.
+	ReadOnly bool
+	// Processes returns the processes that may serve the database, for status; nil if this
+	// is the only one.
+	Processes func() []schema.Process
 	// Replicas is the number of replicas of new streams, 1 if 0. Existing streams must
 	// have as many, or any number if 0.
 	Replicas int
@@ -195,7 +200,7 @@ func (o Options) forSnapshots() snapshot.Config {
 }
 
 func (o Options) forService() service.Config {
-	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage,
+	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage, Processes: o.Processes,
 		Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 

@@ -41,6 +41,7 @@ type Processor struct {
 	writer    *writer.Writer
 	retention *snapshot.Retention
 	lease     *lease.Lease // nil without standbys
+	moves     chan handOver
 
 	reading, writing         context.Context
 	stopReading, stopWriting context.CancelFunc
@@ -104,7 +105,7 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	}
 	log.ReportLost(store.Cursor().Mutations)
 	log.Note(store.Cursor())
-	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
+	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1), moves: make(chan handOver)}
 	p.writing, p.stopWriting = context.WithCancel(context.Background())
 	p.reading, p.stopReading = context.WithCancel(p.writing)
 	defer func() {

@@ -21,11 +21,19 @@ type term struct {
 	end     context.CancelCauseFunc
 	running sync.WaitGroup
 	left    error // error of the writer's Run
+
+	handOver handOver // to whom the lease is left; nobody in particular without to
 }
+
+// errMoved is the cause of the end of a term that was handed over.
+var errMoved = errors.New("it was handed over")
 
 // firstTerm begins a term, or returns nil if another process holds the lease. It does not
 // wait for the lease that an earlier process of this node held.
 func (p *Processor) firstTerm(ctx context.Context) (*term, error) {
+	if p.options.ReadOnly {
+		return nil, nil
+	}
 	if p.lease != nil {
 		if err := p.firstLease(ctx); ctx.Err() == nil && notNow(err) {
 			return nil, nil
@@ -129,12 +137,15 @@ func (p *Processor) finish(t *term) error {
 	if p.lease != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
-		if err := p.lease.Release(ctx); err != nil {
+		if err := p.lease.Release(ctx, t.handOver.to); err != nil {
 			p.options.Events(observe.LeaseReleaseFailed{Err: err})
 		}
 	}
+	if t.handOver.left != nil {
+		close(t.handOver.left)
+	}
 	switch {
-	case p.lease != nil && (errors.Is(why, lease.ErrHeld) || errors.Is(why, writer.ErrSuperseded) || errors.Is(why, lease.ErrLeaseLost)):
+	case p.lease != nil && (why == errMoved || errors.Is(why, lease.ErrHeld) || errors.Is(why, writer.ErrSuperseded) || errors.Is(why, lease.ErrLeaseLost)):
 		return nil
 	case p.writing.Err() != nil:
 		return t.left
@@ -151,7 +162,11 @@ const releaseTimeout = 2 * time.Second
 func (p *Processor) roles(t *term) {
 	for {
 		if t != nil {
-			<-t.ctx.Done()
+			select {
+			case t.handOver = <-p.moves:
+				t.end(errMoved)
+			case <-t.ctx.Done():
+			}
 			if p.writing.Err() == nil && p.lease != nil {
 				p.become(observe.Standby, context.Cause(t.ctx))
 			}
@@ -184,7 +199,7 @@ func (p *Processor) standBy() *term {
 				stop()
 			}
 		})
-		err := p.lease.Await(following, p.reportLease)
+		err := p.await(following)
 		stop()
 		follower.Wait()
 		if err != nil {
@@ -207,6 +222,16 @@ func (p *Processor) standBy() *term {
 			return nil
 		}
 	}
+}
+
+// await returns when this process holds the lease, or with the error of ctx. One that only
+// reads never takes it.
+func (p *Processor) await(ctx context.Context) error {
+	if p.options.ReadOnly {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return p.lease.Await(ctx, p.reportLease)
 }
 
 // reportLease reports when the lease becomes unreachable, and when it is reachable again.

@@ -37,6 +37,11 @@ type Status struct {
 
 	// Storage is nil until the process has a sample of it.
 	Storage *Storage `json:"storage,omitempty"`
+
+	// Copies is the number of processes that serve the database, of those in Processes that
+	// may. They are left out where no process answers.
+	Copies    int       `json:"copies,omitempty"`
+	Processes []Process `json:"processes,omitempty"`
 }
 
 // Storage is how much the streams of a database take, and what ends their growth, from a
@@ -126,4 +131,26 @@ type Snapshot struct {
 	Sound bool `json:"sound"`
 	// Fault is why it is not Sound, if known.
 	Fault string `json:"fault,omitempty"`
+}
+
+// Process is a process that may serve a database.
+type Process struct {
+	ID     string `json:"id"`     // the same over restarts
+	Role   string `json:"role"`   // RoleWriter, RoleCopy or RoleNone
+	Seq    uint64 `json:"seq"`    // folded
+	Behind uint64 `json:"behind"` // events of the log that are not folded
+}
+
+// Roles of a Process.
+const (
+	RoleWriter = "writer"
+	RoleCopy   = "copy" // folds the log and answers reads
+	RoleNone   = "none" // neither, but it may become one of them
+)
+
+// Moved is the reply to MoveOperation.
+type Moved struct {
+	Database string `json:"database"`
+	From     string `json:"from"` // ID of a Process
+	To       string `json:"to"`   // the writer now
 }

@@ -48,6 +48,11 @@ func (db DatabaseName) LeaseBucket() string { return db.LogStream() + "_LEASE" }
 // API returns the subject prefix of requests, including the dot.
 func (db DatabaseName) API() string { return db.prefix() + "api." }
 
+// MoveOperation follows API in the subject of the request that has another process write
+// the database. Only operators may send it: it goes to the account of the streams, and is
+// none of Operations.
+const MoveOperation = "move"
+
 // Mutations returns the subject prefix of mutations, including the dot.
 func (db DatabaseName) Mutations() string { return db.prefix() + "mutations." }
 
@@ -104,6 +109,15 @@ func IsInbox(subject string) bool {
 		n++
 	}
 	return n > 1
+}
+
+// operatorInboxes starts the reply subjects of operators.
+const operatorInboxes = "_OPERATOR."
+
+// IsOperatorReply reports whether the answer to an operator may be published to a reply
+// subject.
+func IsOperatorReply(subject string) bool {
+	return IsInbox(strings.TrimPrefix(subject, operatorInboxes))
 }
 
 // serviceReply begins the reply subjects that NATS gives to requests from another account,

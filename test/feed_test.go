@@ -194,7 +194,14 @@ type status struct {
 		OverdueMs int64   `json:"overdueMs"`
 		Kept      bool    `json:"kept"`
 	} `json:"latenessObjective"`
-	Storage json.RawMessage `json:"storage"`
+	Storage   json.RawMessage `json:"storage"`
+	Copies    int             `json:"copies"`
+	Processes []struct {
+		ID     string `json:"id"`
+		Role   string `json:"role"`
+		Seq    uint64 `json:"seq"`
+		Behind uint64 `json:"behind"`
+	} `json:"processes"`
 }
 
 func askStatus(t testing.TB, nc *nats.Conn) (s status) {

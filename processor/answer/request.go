@@ -15,6 +15,9 @@ const MinSeqTimeout = 2 * time.Second
 
 // UnknownOperation returns the error for an operation that does not exist.
 func UnknownOperation(op string) *schema.Error {
+	if op == schema.MoveOperation {
+		return schema.ErrPreconditionFailed.With("one process alone serves this database: there is none to move it to")
+	}
 	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, schema.OperationNames(nil))
 }
 

@@ -31,6 +31,8 @@ type Lease struct {
 	elapsed  func() time.Duration
 	leave    func()
 
+	heldBack time.Duration // until when another process may take the lease, as elapsed
+
 	revision uint64       // of the key, while the lease is held
 	until    atomic.Int64 // earliest expiry of the lease, as elapsed in ns
 	other    observed     // the lease of another process
@@ -212,18 +214,23 @@ func taken(err error) bool {
 		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// Release deletes the key, so that a standby takes over at once.
-func (l *Lease) Release(ctx context.Context) error {
+// Release deletes the key, so that a standby takes over at once: the successor, if that is
+// not "", unless it takes longer than holdBack. Processes of earlier versions do not wait
+// for it.
+func (l *Lease) Release(ctx context.Context, successor string) error {
 	if !l.Held() {
 		return nil
 	}
 	l.until.Store(0)
+	if successor != "" {
+		l.heldBack = l.elapsed() + l.holdBack()
+	}
 	kv, err := l.js.KeyValue(ctx, l.bucket())
 	if err == nil {
-		err = kv.Delete(ctx, key, jetstream.LastRevision(l.revision))
+		err = l.delete(ctx, l.revision, successor)
 	}
 	if taken(err) { // by another process, or by an unacknowledged renewal of this one
-		err = l.deleteOwn(ctx, kv)
+		err = l.deleteOwn(ctx, kv, successor)
 	}
 	if taken(err) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil
@@ -231,8 +238,22 @@ func (l *Lease) Release(ctx context.Context) error {
 	return err
 }
 
+// holdBack is how long others leave a released lease to the process that it is for.
+func (l *Lease) holdBack() time.Duration { return max(l.ttl/renewals, time.Second) }
+
+// delete deletes the key at a revision, as KeyValue does, which sends no other headers.
+func (l *Lease) delete(ctx context.Context, revision uint64, successor string) error {
+	m := nats.NewMsg(l.subject())
+	m.Header.Set(operationHeader, operationDelete)
+	if successor != "" {
+		m.Header.Set(successorHeader, successor)
+	}
+	_, err := l.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))
+	return err
+}
+
 // deleteOwn deletes the key at any revision if this process is the holder.
-func (l *Lease) deleteOwn(ctx context.Context, kv jetstream.KeyValue) error {
+func (l *Lease) deleteOwn(ctx context.Context, kv jetstream.KeyValue, successor string) error {
 	entry, err := kv.Get(ctx, key)
 	if err != nil {
 		return err
@@ -240,7 +261,7 @@ func (l *Lease) deleteOwn(ctx context.Context, kv jetstream.KeyValue) error {
 	if has, err := readHolder(entry.Value()); err != nil || has != l.mine {
 		return nil
 	}
-	return kv.Delete(ctx, key, jetstream.LastRevision(entry.Revision()))
+	return l.delete(ctx, entry.Revision(), successor)
 }
 
 // Await returns when this process holds the lease, or with ctx's error. It calls
@@ -264,12 +285,21 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 	for {
 		select {
 		case m := <-changes:
-			if m.Header.Get("KV-Operation") == "" {
+			l.heldBack = 0
+			if m.Header.Get(operationHeader) == "" { // somebody has it
 				continue
+			}
+			if successor := m.Header.Get(successorHeader); successor != "" && successor != l.mine.Node {
+				l.heldBack = l.elapsed() + l.holdBack()
 			}
 		case <-next.C:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		if wait := l.heldBack - l.elapsed(); wait > 0 {
+			heard = l.elapsed()
+			next.Reset(wait)
+			continue
 		}
 		try, cancel := context.WithTimeout(ctx, max(l.ttl/renewals, time.Second))
 		err := l.attempt(try, &missing)

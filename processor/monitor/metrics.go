@@ -19,7 +19,7 @@ import (
 var (
 	metricInfo  = describe("build_info", "Always 1; the labels name the version of lapse and of Go.", "version", "go_version")
 	metricReady = describe("ready", "Whether the process is ready; /readyz has the reasons if not.")
-	metricRole  = describe("role", "1 for the role of the process, 0 for the other. A writer whose lease has expired is a standby.", "role")
+	metricRole  = describe("role", "1 for the role of the process, 0 for the others. A writer whose lease has expired is a standby; none has no copy.", "role")
 
 	metricFolded    = describe("folded_sequence", "Last sequence of the log that the projection has folded.")
 	metricEnd       = describe("log_last_sequence", "Last sequence of the log; absent while the log is unreachable.")
@@ -149,7 +149,9 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	defer func() { s.role(&state, p) }() // last: what comes before may wait for NATS
 	if p == nil {
 		ratio := 0.
-		if end := state.progress.End; end > 0 {
+		if end := state.progress.End; state.idle {
+			ratio = 1
+		} else if end > 0 {
 			ratio = float64(state.progress.Seq) / float64(end)
 		}
 		s.gauge(metricCatchUp, ratio)
@@ -178,7 +180,7 @@ func (s sending) role(h *health, p Source) {
 	if p != nil && is == observe.Writer {
 		is = p.Sample().Role
 	}
-	for _, role := range []observe.Role{observe.Writer, observe.Standby} {
+	for _, role := range []observe.Role{observe.Writer, observe.Standby, observe.None} {
 		s.flag(metricRole, is == role && h.failed == nil, string(role))
 	}
 }

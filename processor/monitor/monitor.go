@@ -57,6 +57,7 @@ type health struct {
 	progress    observe.CatchingUp
 	caughtUp    bool
 	ended       string // why nothing is served now
+	idle        bool   // nothing is to be served
 	failed      error
 	role        observe.Role
 	logSince    time.Time // when the log became unreachable, zero while it is reachable
@@ -231,7 +232,7 @@ func (m *Monitor) Starting(events observe.EventListener, over map[string]*nats.C
 			m.state.connections[name] = &connection{nc: nc}
 		}
 	}
-	m.state.caughtUp, m.state.ended, m.state.failed, m.state.progress = false, "", nil, observe.CatchingUp{}
+	m.state.caughtUp, m.state.ended, m.state.idle, m.state.failed, m.state.progress = false, "", false, nil, observe.CatchingUp{}
 }
 
 // Serving records the source of a processor that now serves.
@@ -254,6 +255,14 @@ func (m *Monitor) Stopped() {
 	m.using.Lock()
 	defer m.using.Unlock()
 	m.running = nil
+}
+
+// Idle records that other processes serve the database, and this one need not.
+func (m *Monitor) Idle() {
+	m.At("idle")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state.idle, m.state.failed, m.state.role = true, nil, observe.None
 }
 
 // use returns the source, nil for none. It stays usable until done is called.
@@ -373,7 +382,7 @@ func (m *Monitor) Ready() (reasons []string) {
 	p, done := m.use()
 	defer done()
 	switch {
-	case p == nil && state.failed != nil: // other databases go on
+	case state.idle, p == nil && state.failed != nil: // other databases go on
 		return reasons
 	case state.ended != "":
 		say("%s", state.ended)
@@ -428,12 +437,17 @@ func connectionState(nc *nats.Conn) string {
 	return "lost"
 }
 
-// Status returns the body of a status reply; the error is that lapse is starting.
+// Status returns the body of a status reply; the error is that lapse is starting, or idle.
 func (m *Monitor) Status(ctx context.Context) (schema.Status, error) {
 	p, done := m.use()
 	defer done()
-	if p == nil {
-		return schema.Status{}, schema.ErrUnavailable.With("lapse is starting")
+	if p != nil {
+		return p.Status(ctx)
 	}
-	return p.Status(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.state.idle {
+		return schema.Status{}, schema.ErrUnavailable.With("other processes serve database %s, this one has no copy of it", m.database)
+	}
+	return schema.Status{}, schema.ErrUnavailable.With("lapse is starting")
 }

@@ -15,6 +15,8 @@ const (
 	// Standby folds the log, answers reads, and takes over when the writer's lease
 	// expires.
 	Standby Role = "standby"
+	// None serves nothing: other processes have the copies of the database.
+	None Role = "none"
 )
 
 // RoleChanged reports that the processor became the writer or a standby. From is

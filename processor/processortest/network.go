@@ -148,7 +148,7 @@ func InOutage(t *testing.T, durability processor.Durability, test func(*Outage))
 	defer ForgetTimers()
 	synctest.Test(t, func(t *testing.T) {
 		o := &Outage{Random: random, store: t.TempDir(), Wire: &Wire{T: t, Logs: &LogBuffer{}, Options: processor.Options{
-			Dir: "projection", Durability: durability, Version: "1.2.3",
+			Dir: "projection", Durability: durability, Version: "1.2.3", Node: "node",
 			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
 		}}}
 		o.Options.Logger = slog.New(slog.NewTextHandler(o.Logs, nil))

@@ -82,6 +82,7 @@ func New(t testing.TB, change ...func(*processor.Options)) *Wire {
 		Projection: projections.Options{CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
 		Logger:     slog.New(observe.LimitLog(slog.NewTextHandler(w.Logs, nil))),
 		Version:    "1.2.3",
+		Node:       "node",
 	}
 	for _, c := range change {
 		c(&w.Options)
@@ -142,6 +143,7 @@ func Bubble(t *testing.T, test func(*Wire), change ...func(*processor.Options)) 
 			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
 			Logger:     slog.New(observe.LimitLog(slog.NewTextHandler(w.Logs, nil))),
 			Version:    "1.2.3",
+			Node:       "node",
 		}
 		for _, c := range change {
 			c(&w.Options)

@@ -63,6 +63,9 @@ func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 	r.from = senderOf(m)
 	r.name = strings.TrimPrefix(m.Subject, s.Config.Database.API())
 	r.op, r.Tail = schema.SplitOperation(r.name)
+	if r.op == schema.MoveOperation && s.Lease != nil {
+		return // the connection log answers it, to operators
+	}
 	r.info = schema.OperationOf(r.op)
 	if r.info.Limit != schema.QueryLimit {
 		r.Writer.Requests.Add(1)

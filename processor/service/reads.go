@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -241,7 +243,15 @@ func (r *Request) status() {
 
 // Status returns the body of a status reply.
 func (s *Service) Status(ctx context.Context) (status schema.Status, err error) {
-	defer func() { status.Role = string(s.Role()) }() // last: it may have waited for the log
+	defer func() { // last: it may have waited for the log
+		status.Role = string(s.Role())
+		status.Processes = s.processes(status)
+		for _, p := range status.Processes {
+			if p.Role != schema.RoleNone {
+				status.Copies++
+			}
+		}
+	}()
 	s.awaitRenewals(ctx)
 	cursor, now := s.Store.Cursor(), s.Live.Now()
 	status = schema.Status{
@@ -275,6 +285,24 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 	}
 	status.MutationsBehind, err = s.Mutations.After(ctx, cursor.Mutations)
 	return status, err
+}
+
+// processes returns the processes that may serve the database, this one as in status.
+func (s *Service) processes(status schema.Status) []schema.Process {
+	self := schema.Process{ID: s.Config.Node, Role: schema.RoleCopy, Seq: status.Seq}
+	if status.Role == string(observe.Writer) {
+		self.Role = schema.RoleWriter
+	}
+	if status.LogEnd > status.Seq {
+		self.Behind = status.LogEnd - status.Seq
+	}
+	var all []schema.Process
+	if s.Config.Processes != nil {
+		all = slices.DeleteFunc(s.Config.Processes(), func(p schema.Process) bool { return p.ID == self.ID })
+	}
+	all = append(all, self)
+	slices.SortFunc(all, func(a, b schema.Process) int { return strings.Compare(a.ID, b.ID) })
+	return all
 }
 
 // awaitRenewals waits until renewals whose old deadline has passed are folded, so that

@@ -42,10 +42,13 @@ type Config struct {
 	Events   observe.EventListener
 	Meter    Meter
 	Storage  func() *schema.Storage // the space of the streams as of the last sample
-	Queue    int                    // proposals and reads that may wait, each
-	Workers  int
-	AllHeld  *atomic.Int64 // Held of all services in the process
-	Query    query.Limits
+	// Processes returns those that may serve the database, as of their last announcements;
+	// nil without standbys.
+	Processes func() []schema.Process
+	Queue     int // proposals and reads that may wait, each
+	Workers   int
+	AllHeld   *atomic.Int64 // Held of all services in the process
+	Query     query.Limits
 
 	QueryWorkers, QueryQueue int
 }

@@ -188,6 +188,7 @@ func TestTypes(t *testing.T) {
 		"Forecast":          schema.Forecast{},
 		"ForecastBucket":    schema.ForecastBucket{},
 		"LatenessObjective": schema.LatenessObjective{},
+		"Process":           schema.Process{},
 		"Storage":           schema.Storage{},
 		"StorageLimit":      schema.StorageLimit{},
 	} {
