@@ -109,7 +109,7 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 // without subscribers.
 func subjectTail(op, collection, id string) (string, error) {
 	about := schema.OperationOf(op).Tail
-	if about == schema.NoTail {
+	if about == schema.NoTail || op == schema.MoveOperation {
 		return op, nil
 	}
 	name, err := schema.ParseCollectionName(collection)

@@ -27,6 +27,25 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return status, err
 }
 
+// Moved says who wrote a database before and who does now, by the ids of Status.Processes.
+type Moved = schema.Moved
+
+// Move hands the database over to another process that serves it, or to the one with id
+// to, and returns when that writes; give ctx half a minute. The client's user must be one
+// of the account of the streams. It fails with ErrPreconditionFailed if there is no such
+// process or it is behind. The Reply is nil if there is none.
+func (c *Client) Move(ctx context.Context, to string) (moved Moved, reply *Reply, err error) {
+	var body []byte
+	if to != "" {
+		body, _ = json.Marshal(map[string]string{"to": to})
+	}
+	reply, err = c.Do(ctx, schema.MoveOperation, "", "", body)
+	if err == nil {
+		err = decodeReply("", reply, &moved)
+	}
+	return moved, reply, err
+}
+
 // History returns the events of an id, newest first, including earlier documents with the
 // id and deleted or expired ones, and each CollectionDeleted that ended one: at most limit
 // events, or the server's limit with 0.

@@ -129,6 +129,18 @@ func TestServe(t *testing.T) {
 		return as(t, "client", "collection", "get", "orders").Code == 0
 	})
 	done(t, "client", "document", "upsert", "orders", "a", `{"total":1}`)
+
+	// An operator moves the database, a client does not.
+	if r := as(t, "client", "move", "main", "--timeout", "1s"); r.Code != 1 || !strings.Contains(r.Stderr, "such as the operator") {
+		t.Errorf("a client moves the database: %+v", r)
+	}
+	eventually(t, "the database moves", func() bool {
+		before, _ := writer()
+		r := harness.Run(t, nil, "move", "main", "--server", strings.Join(urls, ","), "--tls-ca", filepath.Join(secrets, "ca.pem"),
+			"--nkey", filepath.Join(secrets, "nkeys", "operator.nk"), "--inbox-prefix", "_OPERATOR")
+		after, _ := writer()
+		return r.Code == 0 && before != after
+	})
 	producer := c.through(t, urls, "producer")
 	js, err := jetstream.New(producer)
 	if err != nil {

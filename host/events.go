@@ -31,7 +31,7 @@ type Ready struct {
 // Served is a database that is ready, or has failed.
 type Served struct {
 	Name schema.DatabaseName
-	Role observe.Role // "" if it is not served
+	Role observe.Role // "" if it has failed
 }
 
 // NotServed: one of several databases has failed. Err names it and says why. A reason

@@ -127,7 +127,10 @@ func (t *target) connect(name string, database schema.DatabaseName) (*nats.Conn,
 		nats.Name(strings.Join(strings.Fields("lapse "+string(database)+" "+name), " ")),
 		nats.CustomInboxPrefix(inboxPrefix(name)),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if !errors.Is(err, nats.ErrSlowConsumer) { // a slow consumer rereads the messages that it missed
+			switch {
+			case errors.Is(err, nats.ErrSlowConsumer): // it rereads the messages that it missed
+			case errors.Is(err, nats.ErrPermissionViolation) && optional(err): // notPresent says it once
+			default:
 				t.Processor.Logger.Warn("nats: "+err.Error(), "connection", name)
 			}
 		}))

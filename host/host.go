@@ -118,11 +118,16 @@ func (r *run) serve(ctx context.Context) (err error) {
 		limitHeap(options.Projection.CacheBytes, 4*options.Projection.MemTableBytes*uint64(len(r.target.Databases)))
 	}
 	r.databases = newDatabases(r.target.hosted(options, r.monitors.all()), r.Events)
+	leave, err := r.newSpreading(options).start(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	serving, failure := r.start(ctx)
 	if !serving {
 		return failure
 	}
-	return r.keep(ctx, failure)
+	return r.keep(ctx, failure, leave)
 }
 
 // processorOptions returns the options that all databases have in common.
@@ -166,14 +171,15 @@ func (r *run) start(ctx context.Context) (serving bool, failure error) {
 }
 
 // keep serves the databases that have started, until ctx ends or nothing can be served;
-// not at all if there is a failure already.
-func (r *run) keep(ctx context.Context, failure error) error {
+// not at all if there is a failure already. It calls leave before it stops them.
+func (r *run) keep(ctx context.Context, failure error, leave func()) error {
 	if r.OwnProcess {
 		defer onAcceptClock(func() { r.databases.each((*processor.Processor).AcceptClock) })()
 		defer widen(r.databases.sum((*processor.Processor).Seq), r.databases.sum((*processor.Processor).Requests))()
 	}
 	r.target.warn()
-	stop := r.databases.keep()
+	stopAll := r.databases.keep()
+	stop := func() error { leave(); return stopAll() }
 	end, err := r.console.serveEach(r.target)
 	if err != nil {
 		return errors.Join(err, stop())

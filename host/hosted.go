@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -22,7 +23,12 @@ type hosted struct {
 	name        schema.DatabaseName
 	connections eventlog.Connections
 	options     processor.Options
-	damage      error // damaged streams, which prevent its start
+	damage      error           // damaged streams, which prevent its start
+	presence    *lease.Presence // nil if no other process can serve it
+
+	term    atomic.Int64  // when it became the writer, as elapsed in ns
+	idle    atomic.Bool   // other processes have the copies of it: it is not to be served
+	changed chan struct{} // idle has changed
 
 	running  atomic.Pointer[processor.Processor] // nil while it is not served
 	stopped  atomic.Bool
@@ -36,8 +42,8 @@ type databases struct {
 	events func(Event)
 
 	starts  chan struct{} // limits concurrent starts
-	serving atomic.Int64
-	lost    chan error // receives the failure of the last database that was served
+	serving atomic.Int64  // those that have not failed
+	lost    chan error    // receives the failure of the last database that was served
 }
 
 // A failed database is restarted after a pause, which doubles. It is reset once the
@@ -55,13 +61,38 @@ func newDatabases(all []*hosted, events func(Event)) *databases {
 	return &databases{all: all, events: events, starts: make(chan struct{}, startsAtOnce), lost: make(chan error, 1)}
 }
 
-// start starts all databases, and returns when each is served or has failed.
+// start starts all databases that are not idle, and returns when each is served or has
+// failed.
 func (d *databases) start(ctx context.Context) {
 	var starting sync.WaitGroup
 	for _, one := range d.all {
+		if one.idle.Load() {
+			one.rest()
+			d.serving.Add(1)
+			continue
+		}
 		starting.Go(func() { d.startOne(ctx, one) })
 	}
 	starting.Wait()
+}
+
+// want has the database served, or not.
+func (one *hosted) want(served bool) {
+	if one.idle.Swap(!served) == !served {
+		return
+	}
+	select {
+	case one.changed <- struct{}{}:
+	default:
+	}
+}
+
+// rest reports that the database is not served, and need not be.
+func (one *hosted) rest() {
+	one.options.Monitor.Idle()
+	if one.presence != nil {
+		one.presence.Announce()
+	}
 }
 
 func (d *databases) startOne(ctx context.Context, one *hosted) (started bool) {
@@ -76,6 +107,9 @@ func (d *databases) startOne(ctx context.Context, one *hosted) (started bool) {
 		one.failure = nil
 		d.serving.Add(1)
 		one.running.Store(p)
+		if one.presence != nil {
+			one.presence.Announce()
+		}
 	} else if ctx.Err() == nil {
 		d.failed(one, err)
 	}
@@ -155,6 +189,13 @@ func (d *databases) keepOne(ctx context.Context, one *hosted) error {
 			select {
 			case <-ctx.Done():
 				return p.Stop()
+			case <-one.changed:
+				if one.idle.Load() {
+					one.running.Store(nil)
+					one.stop(p)
+					one.rest()
+				}
+				continue
 			case err := <-p.Failed():
 				if d.fell(ctx, one, p, err) {
 					continue
@@ -164,20 +205,38 @@ func (d *databases) keepOne(ctx context.Context, one *hosted) error {
 				pause = leastPause
 			}
 		}
-		if one.damage != nil || len(d.all) == 1 {
+		if one.damage != nil || len(d.all) == 1 && one.failure != nil {
 			<-ctx.Done()
 			return one.failure
+		}
+		resting := one.failure == nil
+		var again <-chan time.Time
+		if !resting {
+			again = time.After(pause)
 		}
 		select {
 		case <-ctx.Done():
 			return one.failure
-		case <-time.After(pause):
+		case <-one.changed:
+		case <-again:
+			pause = min(2*pause, mostPause)
 		}
-		if d.startOne(ctx, one) {
+		switch {
+		case one.idle.Load() && !resting: // it need not be served any more
+			one.failure, one.reported = nil, ""
+			d.serving.Add(1)
+			one.rest()
+		case one.idle.Load():
+		case !d.startOne(ctx, one):
+			if resting && one.failure != nil {
+				d.gone(one.failure)
+			}
+		case resting:
+			d.serving.Add(-1) // startOne has counted the database again
+		default:
 			one.reported = ""
 			d.events(ServedAgain{one.name})
 		}
-		pause = min(2*pause, mostPause)
 	}
 }
 
@@ -206,6 +265,8 @@ func (d *databases) served() (all []Served) {
 		served := Served{Name: one.name}
 		if p := one.running.Load(); p != nil {
 			served.Role = p.Role()
+		} else if one.idle.Load() {
+			served.Role = observe.None
 		}
 		all = append(all, served)
 	}

@@ -50,6 +50,10 @@ type Options struct {
 	// nil, and always AtomicBatch, ClockFile, Database, Dir, Monitor, Node, Progress and
 	// SameClock.
 	Processor processor.Options
+	// Copies is the number of processes that fold each database and answer for it; 0 for
+	// all, while there is one database or there are at most two processes, else two. It is
+	// for an External server: the processes that serve the same databases there share them.
+	Copies int
 	// OwnProcess lets Run tune the whole process, as lapse serve does: garbage collection,
 	// memory limit and GOMAXPROCS, unless the environment sets them. SIGUSR1 then accepts
 	// the clock as it is, and SIGHUP reloads NATSConfig, if there is one.
@@ -106,6 +110,10 @@ func (o Options) Check() error {
 		return optionsErrorf("--operator-nkey is for the embedded NATS server: add the user to the one of --nats-url or --context itself")
 	case o.External != nil && o.Console.Address != "":
 		return optionsErrorf("--console %s: serve has a console with the embedded NATS server only: run `lapse console` beside it", o.Console.Address)
+	case o.External == nil && o.Processor.ReadOnly:
+		return optionsErrorf("--weight 0: no other process can write the databases of an embedded NATS server: give --nats-url")
+	case o.External == nil && o.Copies > 0:
+		return optionsErrorf("--copies %d: no other process can serve the databases of an embedded NATS server: give --nats-url", o.Copies)
 	case o.Profiles && o.Metrics == "":
 		return optionsErrorf("--debug without --metrics: give the address to serve profiles at")
 	case o.External == nil:

@@ -23,6 +23,7 @@ type serveFlags struct {
 	database    string
 	external    externalFlags
 	listenGiven bool
+	weight      int
 	noSnapshots bool // --snapshot-every 0
 	console     consoleFlags
 	log         logFlags
@@ -83,6 +84,8 @@ func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 		f.Processor.Lease = 5 * time.Second
 		flags.Var(&durationFlag{to: &f.Processor.Lease, least: 2 * time.Second, most: time.Hour, seconds: true}, "lease",
 			"lease TTL: a standby takes over when the writer has not renewed it for `DURATION`")
+		flags.IntVar(&f.Copies, "copies", 0, "fold and serve each database by `N` of the processes (default all, while there is one database or there are two processes at most, else 2)")
+		choiceVar(flags, &f.weight, "weight", 1, "0: only read, and write no database", 0, 1)
 	})
 	addGroup(to, "Retention and snapshots", func(flags *pflag.FlagSet) {
 		flags.Var(&durationFlag{to: &f.Processor.Retain, least: time.Second, zero: "forever"}, "retain", "keep events in the log for `DURATION`, or forever")
@@ -129,6 +132,10 @@ func (f *serveFlags) complete(flags *pflag.FlagSet, environment []string) (err e
 		return err
 	}
 	p := &f.Processor
+	if flags.Changed("copies") && f.Copies < 1 {
+		return usageErrorf("--copies %d: use at least 1, or leave it out", f.Copies)
+	}
+	p.ReadOnly = f.weight == 0
 	if p.Query.Scanned < 1 {
 		return usageErrorf("--query-scanned: use at least 1")
 	}

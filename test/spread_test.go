@@ -1,0 +1,360 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/cluster"
+	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// spreadScene is processes that share databases on a NATS cluster.
+type spreadScene struct {
+	t         *testing.T
+	clients   *cluster.Access
+	control   *nats.Conn
+	databases []string
+	processes []*lapse
+	users     []*spreadUser
+}
+
+// TestSpread: processes on a NATS cluster share their databases evenly: at first, after one
+// is killed, is back, is frozen, is cut off from NATS. Each database has two copies; a
+// client of each writes, reads and consumes. Nothing acknowledged is lost, each version
+// expires once, and all have the same state.
+func TestSpread(t *testing.T) {
+	if !stress.Long() {
+		t.Parallel()
+	}
+	s := &spreadScene{t: t}
+	nats := cluster.Start(t, t.TempDir(), cluster.Options{})
+	s.clients, s.control = nats.Access(), nats.Connect()
+	for i := range stress.Pick(6, 16) {
+		s.databases = append(s.databases, fmt.Sprint("db", i))
+	}
+	for i := range stress.Pick(3, 4) {
+		access := nats.Access()
+		s.processes = append(s.processes, &lapse{harness.ServeRemote(t, access.URL(i%cluster.Nodes), t.TempDir(), nil,
+			"--replicas", "3", "--lease", lease.String(), "--database", strings.Join(s.databases, ",")), fmt.Sprint("lapse-", i), access})
+	}
+	s.even("at first", len(s.processes))
+	for _, db := range s.databases {
+		s.users = append(s.users, startSpreadUser(t, db, dialURL(t, s.clients.URL(0))))
+	}
+	victim := s.processes[len(s.processes)-1]
+	if stress.Long() {
+		s.shareOfTime()
+	}
+	victim.Kill()
+	s.even("killed", len(s.processes)-1)
+	victim.Restart()
+	s.even("back", len(s.processes))
+	if stress.Long() {
+		victim.Freeze()
+		s.even("frozen", len(s.processes)-1)
+		victim.Signal(syscall.SIGCONT)
+		s.even("goes on", len(s.processes))
+		victim.access.Set(cluster.Stalled)
+		s.even("cut off", len(s.processes)-1)
+		victim.access.Set(cluster.Open)
+		s.even("connected", len(s.processes))
+	}
+	s.move()
+	s.even("after a move", len(s.processes))
+	victim.Stop()
+	s.even("ended", len(s.processes)-1)
+	for _, u := range s.users {
+		u.stop()
+	}
+	for _, u := range s.users {
+		u.verify(s.processes[0])
+	}
+}
+
+// TestSpreadRefused: where NATS refuses announcements, as an nats.conf of an earlier version
+// does, a process serves all its databases, beside others, and says so once.
+func TestSpreadRefused(t *testing.T) {
+	t.Parallel()
+	url := startNATS(t, func(o *server.Options) {
+		older := &server.SubjectPermission{Deny: []string{"$KV.*.process.*", "lapse.*.api.move"}}
+		o.Users = []*server.User{{Username: "older", Password: "x", Permissions: &server.Permissions{Publish: older, Subscribe: older}}, {Username: "now", Password: "x"}}
+	})
+	as := func(user string) string { return strings.Replace(url, "://", "://"+user+":x@", 1) }
+	start := func(user string) *harness.Server {
+		return harness.ServeRemote(t, as(user), t.TempDir(), nil, "--database", "a,b", "--copies", "1", "--lease", lease.String())
+	}
+	older := start("older")
+	nc := harness.Dial(t, as("now"))
+	use(t, nc, "1", "a", "b")
+	now := start("now")
+	eventually(t, "it says what to allow", func() bool { return strings.Contains(older.Stderr(), "does not let this process announce itself") })
+	use(t, nc, "2", "a", "b")
+	older.Stop()
+	if n := strings.Count(older.Stderr(), "level=WARN"); n != 1 {
+		t.Errorf("%d warnings:\n%s", n, older.Stderr())
+	}
+	use(t, nc, "3", "a", "b")
+	isWhole(t, now, "a", "1", "2", "3")
+	isWhole(t, now, "b", "1", "2", "3")
+}
+
+// even waits until the databases are spread over so many processes, with two copies each.
+func (s *spreadScene) even(when string, processes int) {
+	s.t.Helper()
+	began, last := time.Now(), ""
+	most := (len(s.databases) + processes - 1) / processes
+	for ; time.Since(began) < patience; time.Sleep(100 * time.Millisecond) {
+		writes, copies := map[string]int{}, map[int]int{}
+		for _, db := range s.databases {
+			a, err := request(s.control, db, "status", "", 2*time.Second)
+			var st status
+			if err == nil {
+				err = json.Unmarshal(a.body, &st)
+			}
+			if err != nil || a.code != 200 {
+				writes["nobody"] = len(s.databases)
+				continue
+			}
+			n := 0
+			for _, p := range st.Processes {
+				if p.Role == "writer" {
+					writes[p.ID]++
+				}
+				if p.Role != "none" {
+					n++
+				}
+			}
+			copies[n]++
+		}
+		last = fmt.Sprint(writes, copies)
+		if len(writes) == processes && copies[2] == len(s.databases) && slices.Max(slices.Collect(maps.Values(writes))) <= most {
+			s.t.Logf("%s: even after %s", when, time.Since(began).Round(100*time.Millisecond))
+			return
+		}
+	}
+	s.t.Fatalf("%s: not even within %s: %s", when, patience, last)
+}
+
+// move moves a database by command to its copy, and refuses other moves.
+func (s *spreadScene) move() {
+	s.t.Helper()
+	db := s.databases[0]
+	a := mustAskOf(s.t, s.control, 200, db, "status", "")
+	var st status
+	if err := json.Unmarshal(a.body, &st); err != nil {
+		s.t.Fatal(err)
+	}
+	ids := map[string]string{}
+	for _, p := range st.Processes {
+		ids[p.Role] = p.ID
+	}
+	run := func(args ...string) harness.Result {
+		return harness.Run(s.t, nil, append([]string{"move", "--server", s.clients.URL(0)}, args...)...)
+	}
+	if out := run(db, ids["copy"]).OK(); !strings.Contains(out, `"from":"`+ids["writer"]+`","to":"`+ids["copy"]+`"`) {
+		s.t.Errorf("it prints %s, want a move to %s", out, ids["copy"])
+	}
+	if out := run(db, ids["copy"]).OK(); !strings.Contains(out, `"from":"`+ids["copy"]+`","to":"`+ids["copy"]+`"`) {
+		s.t.Errorf("it prints %s, want none", out)
+	}
+	refusal(s.t, run(db, "nobody"), "process nobody is not there")
+	refusal(s.t, run("unknown"), "no process serves database")
+	if ids["none"] != "" {
+		refusal(s.t, run(db, ids["none"]), "has no copy")
+	}
+}
+
+// shareOfTime checks the processor time of the processes over a while.
+func (s *spreadScene) shareOfTime() {
+	s.t.Helper()
+	if runtime.GOOS != "linux" {
+		return
+	}
+	used := func() (all []float64) {
+		for _, p := range s.processes {
+			text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID()), "stat"))
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+			user, _ := strconv.ParseFloat(fields[11], 64)
+			system, _ := strconv.ParseFloat(fields[12], 64)
+			all = append(all, user+system)
+		}
+		return all
+	}
+	before := used()
+	time.Sleep(20 * time.Second)
+	after, sum, most := used(), 0., 0.
+	for i := range after {
+		sum += after[i] - before[i]
+		most = max(most, after[i]-before[i])
+	}
+	s.t.Logf("the busiest of %d processes takes %.2f of an even share of the processor time", len(after), most/sum*float64(len(after)))
+	if most > 1.4*sum/float64(len(after)) {
+		s.t.Errorf("one process takes %.0f of %.0f ticks", most, sum)
+	}
+}
+
+// spreadUser writes, reads and consumes one database.
+type spreadUser struct {
+	t        *testing.T
+	db       string
+	lapse    *client.Client
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+	acked    map[uint64]int // by version: the number in the document
+	consumed []uint64       // sequences
+}
+
+// spreadDocument is a document of a spreadUser: each version of it expires soon unless
+// another one replaces it.
+type spreadDocument struct {
+	N int `json:"n"`
+}
+
+func startSpreadUser(t *testing.T, db string, nc *nats.Conn) *spreadUser {
+	t.Helper()
+	lapse, err := client.New(nc, client.WithDatabase(db), client.WithTimeout(5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &spreadUser{t: t, db: db, lapse: lapse, acked: make(map[uint64]int)}
+	eventually(t, "collection of "+db, func() bool {
+		a, err := request(nc, db, "collection.create.c", `{"defaultTtl":1}`, 5*time.Second)
+		return err == nil && (a.code == 201 || a.code == 409)
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	u.cancel = cancel
+	u.running.Go(func() { u.write(ctx, nc) })
+	u.running.Go(func() { u.consume(ctx, nc) })
+	return u
+}
+
+// write upserts documents and reads them back; a request without an answer may have been
+// applied, and is sent again.
+func (u *spreadUser) write(ctx context.Context, nc *nats.Conn) {
+	for n := 0; ctx.Err() == nil; n++ {
+		tail := fmt.Sprintf("c.d%d", n%20)
+		a, err := request(nc, u.db, "document.upsert."+tail, fmt.Sprintf(`{"n":%d}`, n), time.Second, "Nats-Msg-Id", fmt.Sprint("w", n))
+		for ; (err != nil || a.code >= 500) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			a, err = request(nc, u.db, "document.upsert."+tail, fmt.Sprintf(`{"n":%d}`, n), time.Second, "Nats-Msg-Id", fmt.Sprint("w", n))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if a.code != 200 && a.code != 201 {
+			u.t.Errorf("%s: upsert %d: %d %s", u.db, n, a.code, a.body)
+			return
+		}
+		var made struct {
+			ETag string `json:"_etag"` // of a repeat, the sequence is that of its answer
+		}
+		version, bad := uint64(0), json.Unmarshal(a.body, &made)
+		if bad == nil {
+			version, bad = strconv.ParseUint(made.ETag, 10, 64)
+		}
+		if bad != nil {
+			u.t.Errorf("%s: upsert %d: %s", u.db, n, a.body)
+			return
+		}
+		u.acked[version] = n
+		r, err := request(nc, u.db, "document.get."+tail, "", time.Second, "Lapse-Min-Seq", fmt.Sprint(a.seq))
+		var got spreadDocument
+		if err == nil && r.code == 200 && (json.Unmarshal(r.body, &got) != nil || got.N != n) {
+			u.t.Errorf("%s: after %d it reads %s", u.db, n, r.body)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// consume reads the log as it grows.
+func (u *spreadUser) consume(ctx context.Context, nc *nats.Conn) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		u.t.Error(err)
+		return
+	}
+	ordered, err := js.OrderedConsumer(ctx, "LAPSE_"+u.db, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		u.t.Errorf("%s: %v", u.db, err)
+		return
+	}
+	messages, err := ordered.Messages()
+	if err != nil {
+		u.t.Errorf("%s: %v", u.db, err)
+		return
+	}
+	defer context.AfterFunc(ctx, messages.Stop)()
+	for {
+		m, err := messages.Next()
+		if err != nil {
+			return
+		}
+		if meta, err := m.Metadata(); err == nil {
+			u.consumed = append(u.consumed, meta.Sequence.Stream)
+		}
+	}
+}
+
+func (u *spreadUser) stop() {
+	u.cancel()
+	u.running.Wait()
+}
+
+// verify checks the log and the states of the database.
+func (u *spreadUser) verify(p *lapse) {
+	u.t.Helper()
+	eventually(u.t, "all documents of "+u.db+" expire", func() bool {
+		st, err := u.lapse.Status(u.t.Context())
+		return err == nil && st.Documents == 0 && st.LogEnd == st.Seq
+	})
+	p.Run("audit", "--database", u.db).OK()
+	log := p.Run("export", "--database", u.db).OK()
+	end, events := uint64(0), make(map[uint64]string)
+	for _, line := range harness.Lines(log) {
+		var e struct {
+			Seq  uint64
+			Type string
+			Body spreadDocument
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			u.t.Fatal(err)
+		}
+		events[e.Seq], end = fmt.Sprint(e.Type, " ", e.Body.N), e.Seq
+	}
+	for seq, n := range u.acked {
+		if e := events[seq]; e != fmt.Sprint("DocumentCreated ", n) && e != fmt.Sprint("DocumentReplaced ", n) {
+			u.t.Errorf("%s: %d was acknowledged as %d, which is %q in the log", u.db, n, seq, e)
+		}
+	}
+	if !slices.IsSorted(u.consumed) || len(slices.Compact(slices.Clone(u.consumed))) != len(u.consumed) || len(u.acked) == 0 || len(u.consumed) == 0 {
+		u.t.Errorf("%s: %d events consumed, out of order or twice; %d writes", u.db, len(u.consumed), len(u.acked))
+	}
+	digest := strings.TrimSpace(harness.Run(u.t, strings.NewReader(log), "replay", "-").OK())
+	for range 10 { // of any copy
+		st, err := u.lapse.Status(u.t.Context())
+		if err != nil || st.Digest != digest || st.Seq < end {
+			u.t.Errorf("%s: %v, digest %s at %d, want %s", u.db, err, st.Digest, st.Seq, digest)
+		}
+	}
+}
