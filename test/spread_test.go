@@ -100,7 +100,7 @@ func TestSpreadRefused(t *testing.T) {
 	})
 	as := func(user string) string { return strings.Replace(url, "://", "://"+user+":x@", 1) }
 	start := func(user string) *harness.Server {
-		return harness.ServeRemote(t, as(user), t.TempDir(), nil, "--database", "a,b", "--copies", "1", "--lease", lease.String())
+		return harness.ServeRemote(t, as(user), t.TempDir(), nil, "--database", "a,b", "--copies", "1", "--lease", "5s")
 	}
 	older := start("older")
 	nc := harness.Dial(t, as("now"))
@@ -111,6 +111,12 @@ func TestSpreadRefused(t *testing.T) {
 	older.Stop()
 	if n := strings.Count(older.Stderr(), "level=WARN"); n != 1 {
 		t.Errorf("%d warnings:\n%s", n, older.Stderr())
+	}
+	for _, db := range []string{"a", "b"} { // until the other one writes
+		eventually(t, "a writer of "+db, func() bool {
+			a, err := request(nc, db, "collection.create.c", "", time.Second)
+			return err == nil && a.code == 409
+		})
 	}
 	use(t, nc, "3", "a", "b")
 	isWhole(t, now, "a", "1", "2", "3")
