@@ -41,7 +41,7 @@ func TestContext(t *testing.T) {
 func TestVersion(t *testing.T) {
 	var out bytes.Buffer
 	code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), []string{"--version"})
-	if code != 0 || out.String() != "lapse "+version+"\n" {
+	if code != 0 || out.String() != versionLine()+"\n" {
 		t.Errorf("%d %q", code, out.String())
 	}
 }

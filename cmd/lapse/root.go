@@ -22,7 +22,7 @@ func newRootCommand(a *app) *cobra.Command {
 		Args:          noSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate("lapse {{.Version}}\n")
+	root.SetVersionTemplate(versionLine() + "\n")
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
@@ -42,6 +42,7 @@ func newRootCommand(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
+	root.AddCommand(newManCommand())
 	root.InitDefaultCompletionCmd()
 	walk(root, func(cmd *cobra.Command) {
 		if !cmd.Runnable() {

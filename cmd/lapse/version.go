@@ -1,28 +1,80 @@
 package main
 
 import (
+	"cmp"
 	"regexp"
+	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 )
 
-// version is the version of the build: a tag, or a pseudo-version of a commit.
-var version = buildVersion()
+// What a release is built with, by -ldflags "-X main.version=… -X main.commit=… -X main.date=…".
+// Other builds have them empty: what Go stores about the checkout is used then.
+var version, commit, date string
 
-func buildVersion() string {
+func init() {
 	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
+	if !ok {
+		info = &debug.BuildInfo{}
 	}
-	return info.Main.Version
+	version, commit, date = describeBuild(info, version, commit, date)
+}
+
+// describeBuild completes what -ldflags give by the build information: the version, without
+// the v of its tag, the commit and its date. What nothing says is "".
+func describeBuild(info *debug.BuildInfo, version, commit, date string) (string, string, string) {
+	settings := make(map[string]string)
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	version = strings.TrimPrefix(cmp.Or(version, info.Main.Version, "(devel)"), "v")
+	return version, cmp.Or(commit, settings["vcs.revision"]), cmp.Or(date, settings["vcs.time"])
+}
+
+// shortCommit is as long as the commit in a pseudo-version.
+const shortCommit = 12
+
+// versionLine is what lapse --version prints.
+func versionLine() string {
+	parts := []string{"lapse " + version}
+	if commit != "" {
+		parts = append(parts, "commit "+commit[:min(len(commit), shortCommit)])
+	}
+	if date != "" {
+		parts = append(parts, date)
+	}
+	return strings.Join(append(parts, runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH), ", ")
+}
+
+// buildDate returns the time of the commit, or that of 1970 if it is unknown: what is made
+// from it is the same each time.
+func buildDate() time.Time {
+	t, err := time.Parse(time.RFC3339, date)
+	if err != nil {
+		return time.Unix(0, 0).UTC()
+	}
+	return t.UTC()
 }
 
 var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
-// semver returns version in the form that NATS services require.
+// pseudo matches the time and commit that the pseudo-version of a build without a tag ends in.
+var pseudo = regexp.MustCompile(`[-.]\d{14}-[0-9a-f]{12}(\+dirty)?$`)
+
+// semver returns the version in the form that NATS services require. Date and commit of a
+// release are its build metadata, as in 0.3.0+20261126.42de0ee94d35: they do not count when
+// versions are compared.
 func semver() string {
-	if v := strings.TrimPrefix(version, "v"); semantic.MatchString(v) {
-		return v
+	if !semantic.MatchString(version) {
+		return "0.0.0-devel"
 	}
-	return "0.0.0-devel"
+	if commit == "" || date == "" || pseudo.MatchString(version) {
+		return version
+	}
+	separator := "+"
+	if strings.Contains(version, separator) {
+		separator = "."
+	}
+	return version + separator + buildDate().Format("20060102") + "." + commit[:min(len(commit), shortCommit)]
 }
