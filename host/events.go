@@ -26,6 +26,9 @@ type Ready struct {
 	Address   string // HOST:PORT at which the embedded NATS server listens; "" without one
 	Console   string // URL of the web console; "" if there is none
 	Databases []Served
+	// Live returns why only a restart helps, as /healthz does: nil while one database makes
+	// progress. It may be called until Run returns.
+	Live func() (reasons []string)
 }
 
 // Served is a database that is ready, or has failed.

@@ -185,7 +185,10 @@ func (r *run) keep(ctx context.Context, failure error, leave func()) error {
 		return errors.Join(err, stop())
 	}
 	defer end()
-	r.Events(Ready{URL: r.target.url, Address: r.target.address, Console: r.console.URL, Databases: r.databases.served()})
+	r.Events(Ready{
+		URL: r.target.url, Address: r.target.address, Console: r.console.URL, Databases: r.databases.served(),
+		Live: func() []string { return live(r.monitors.all(), len(r.databases.all) > 1) },
+	})
 	r.console.warn(r.Processor.Logger)
 	var lost error
 	if failure == nil {

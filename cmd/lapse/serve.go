@@ -208,12 +208,14 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if f.Console, err = f.console.options(); err != nil {
 		return err
 	}
-	f.Events = a.hostEvents(&f, say)
+	manager := serviceManager{notify: notifySystemd, logger: f.Processor.Logger}
+	defer manager.stops(ctx)()
+	f.Events = a.hostEvents(&f, say, &manager)
 	return a.host(ctx, f.Options)
 }
 
 // hostEvents returns a function that says what happens.
-func (a *app) hostEvents(f *serveFlags, say func(line string)) func(host.Event) {
+func (a *app) hostEvents(f *serveFlags, say func(line string), manager *serviceManager) func(host.Event) {
 	var bar *progress
 	return func(e host.Event) {
 		switch e := e.(type) {
@@ -230,6 +232,7 @@ func (a *app) hostEvents(f *serveFlags, say func(line string)) func(host.Event) 
 			}
 		case host.Ready:
 			say(readyLine(f, e))
+			manager.ready(e.Live)
 		case host.NotServed:
 			a.complain(sentence(e.Err))
 		case host.ServedAgain:

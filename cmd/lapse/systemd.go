@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// serviceManager tells the service manager that has started serve when it is ready, that it
+// stops, and, if it asks for that, time and again that serve makes progress.
+type serviceManager struct {
+	notify func(state string) error // does nothing without a service manager
+	logger *slog.Logger
+	pings  sync.WaitGroup
+	end    chan struct{} // closed when serve has stopped
+}
+
+// notifySystemd sends a state to systemd, or to whatever else has set NOTIFY_SOCKET.
+func notifySystemd(state string) error {
+	_, err := daemon.SdNotify(false, state)
+	return err
+}
+
+// stops tells when ctx ends. It returns a function to be called when serve has stopped.
+func (m *serviceManager) stops(ctx context.Context) (stopped func()) {
+	m.end = make(chan struct{})
+	forget := context.AfterFunc(ctx, func() { m.tell(daemon.SdNotifyStopping) })
+	return func() {
+		forget()
+		close(m.end)
+		m.pings.Wait()
+	}
+}
+
+// ready tells that requests are answered. While live has no reasons, it pings from now on
+// as often as the service manager wants: twice in WatchdogSec.
+func (m *serviceManager) ready(live func() (reasons []string)) {
+	m.tell(daemon.SdNotifyReady)
+	limit, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		m.logger.Warn("the service manager's watchdog is off: correct WATCHDOG_USEC and WATCHDOG_PID", "err", err)
+	}
+	if limit > 0 {
+		m.pings.Go(func() { m.ping(limit/2, live) })
+	}
+}
+
+// ping pings every interval while live has no reasons, until serve has stopped. Without
+// pings the service manager kills the process and starts it again.
+func (m *serviceManager) ping(interval time.Duration, live func() (reasons []string)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	logged := false
+	for {
+		select {
+		case <-m.end:
+			return
+		case <-ticker.C:
+		}
+		reasons := live()
+		if len(reasons) == 0 {
+			m.tell(daemon.SdNotifyWatchdog)
+		} else if !logged {
+			m.logger.Error("no progress, the service manager may restart lapse: " + strings.Join(reasons, "; "))
+		}
+		logged = len(reasons) > 0
+	}
+}
+
+func (m *serviceManager) tell(state string) {
+	if err := m.notify(state); err != nil {
+		m.logger.Warn("the service manager does not hear of "+state, "err", err)
+	}
+}
