@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -97,7 +96,7 @@ func (p *Process) code() int {
 // Freeze stops the program until SIGCONT, and returns when it has stopped. The system
 // keeps its connections.
 func (p *Process) Freeze() error {
-	err := p.Process.Signal(syscall.SIGSTOP)
+	err := p.Process.Signal(freeze)
 	for err == nil && !stopped(p.Process.Pid) {
 		select {
 		case <-p.Ended:
