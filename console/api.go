@@ -159,7 +159,9 @@ func (h *Handler) describe(w http.ResponseWriter) {
 		Now      int64  `json:"now"` // ms since 1970, for countdowns on machines with another clock
 		// Reads are the operations that change nothing.
 		Reads []string `json:"reads"`
-	}{h.client.Database(), h.options.Write, time.Now().UnixMilli(), reads})
+		// Databases have a console each, at ../NAME/; none if there is only this one.
+		Databases []string `json:"databases,omitempty"`
+	}{h.client.Database(), h.options.Write, time.Now().UnixMilli(), reads, h.databases})
 }
 
 // listProcesses lists the processes that serve the database.

@@ -263,6 +263,49 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
+// TestSeveralDatabases: each database has its console, which names the others; an unknown one
+// is a 404 with the list, unless that takes a token.
+func TestSeveralDatabases(t *testing.T) {
+	other, err := client.Connect(lapse.Conn().ConnectedUrl(), client.WithDatabase("other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	clients := []*client.Client{lapse, other}
+	s := host(t, http.StripPrefix("/some/prefix", console.Several(clients, console.Options{})))
+	locked := host(t, console.Several(clients, console.Options{Token: "0123456789abcdef"}))
+	for _, test := range []struct {
+		s                *httptest.Server
+		path, host, ends string
+		code             int
+		has              string
+	}{
+		{s, "/some/prefix/", "", "/some/prefix/main/", 200, "importmap"},
+		{s, "/some/prefix/other", "", "/some/prefix/other/", 200, "importmap"},
+		{s, "/some/prefix/other/api/console", "", "", 200, `"database":"other",`},
+		{s, "/some/prefix/main/api/console", "", "", 200, `"databases":["main","other"]`},
+		{s, "/some/prefix/none/", "", "", 404, `<a href="../other/">other</a>`},
+		{s, "/some/prefix/none", "", "", 404, `<a href="main/">main</a>`},
+		{s, "/some/prefix/<b>/a", "", "", 404, `“&lt;b&gt;”`},
+		{s, "/some/prefix/none/api/status", "", "", 404, "use one of main, other"},
+		{s, "/some/prefix/none/", "evil.example", "", 403, "forbidden_host"},
+		{locked, "/none/", "", "", 404, "<ul></ul>"},
+		{locked, "/none/api/status", "", "", 404, `no database \"none\" here"`},
+	} {
+		response, text := send(t, test.s, "GET", test.path, "", func(r *http.Request) {
+			if test.host != "" {
+				r.Host = test.host
+			}
+		})
+		if response.StatusCode != test.code || !strings.Contains(text, test.has) || test.ends != "" && response.Request.URL.Path != test.ends {
+			t.Errorf("%s: %d at %s: %s", test.path, response.StatusCode, response.Request.URL.Path, text)
+		}
+		if policy := response.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") {
+			t.Errorf("%s: Content-Security-Policy %q", test.path, policy)
+		}
+	}
+}
+
 func TestReadOnly(t *testing.T) {
 	coll := collection(t)
 	s := start(t, console.Options{})

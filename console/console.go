@@ -51,6 +51,8 @@ type Handler struct {
 
 	processes cached[[]client.Process]
 	bounds    cached[logBounds]
+
+	databases []string // all that have a console beside this one, at ../NAME/; nil for none
 }
 
 // New returns the handler of a console. The caller keeps ownership of the client.
@@ -70,18 +72,7 @@ func csp() string {
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	header := w.Header()
-	header.Set("Content-Security-Policy", csp())
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer")
-	header.Set("Cross-Origin-Opener-Policy", "same-origin")
-	header.Set("Cross-Origin-Resource-Policy", "same-origin")
-	if !h.answersTo(r) {
-		refuse(w, http.StatusForbidden, "forbidden_host", "the console does not answer under the name of this Host header: allow it with --console-host")
-		return
-	}
-	if len(r.RequestURI) > maxQuery {
-		refuse(w, http.StatusRequestURITooLong, "too_large", "the URL is too long")
+	if !h.accepts(w, r) {
 		return
 	}
 	if r.URL.Path == "" { // a prefix without its slash: relative URLs need the slash
@@ -97,6 +88,26 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case h.admits(w, r):
 		h.serveAPI(w, r, op)
 	}
+}
+
+// accepts sets the headers of every reply, and reports whether the console answers to the
+// host name and length of the URL. It refuses the request if not.
+func (h *Handler) accepts(w http.ResponseWriter, r *http.Request) bool {
+	header := w.Header()
+	header.Set("Content-Security-Policy", csp())
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if !h.answersTo(r) {
+		refuse(w, http.StatusForbidden, "forbidden_host", "the console does not answer under the name of this Host header: allow it with --console-host")
+		return false
+	}
+	if len(r.RequestURI) > maxQuery {
+		refuse(w, http.StatusRequestURITooLong, "too_large", "the URL is too long")
+		return false
+	}
+	return true
 }
 
 // answersTo reports whether the Host header is one of the console's own names. With DNS

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
@@ -78,44 +77,19 @@ func (c *ConsoleServer) serveEach(t *target) (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	first, err := client.New(nc, client.WithDatabase(string(t.Databases[0])))
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	if len(t.Databases) == 1 {
-		stop := c.Serve(first, true, t.Processor.Logger)
-		return func() { stop(); nc.Close() }, nil
-	}
-	pages := consolePages{first: first.Database(), of: make(map[string]http.Handler)}
-	for _, name := range t.Databases {
-		lapse, err := client.New(nc, client.WithDatabase(string(name)))
-		if err != nil {
+	clients := make([]*client.Client, len(t.Databases))
+	for i, name := range t.Databases {
+		if clients[i], err = client.New(nc, client.WithDatabase(string(name))); err != nil {
 			nc.Close()
 			return nil, err
 		}
-		pages.of[string(name)] = console.New(lapse, c.options(true))
+	}
+	pages := http.Handler(console.New(clients[0], c.options(true)))
+	if len(clients) > 1 {
+		pages = console.Several(clients, c.options(true))
 	}
 	stop := webserver.Serve(c.listener, pages, "console", t.Processor.Logger)
 	return func() { stop(); nc.Close() }, nil
-}
-
-// consolePages serves the consoles of several databases and redirects all other paths to
-// the first.
-type consolePages struct {
-	first string
-	of    map[string]http.Handler
-}
-
-func (p consolePages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	if page, there := p.of[name]; there {
-		http.StripPrefix("/"+name, page).ServeHTTP(w, r)
-		return
-	}
-	to := r.Clone(r.Context()) // the console redirects PREFIX to PREFIX/, for its own host names only
-	to.URL.Path, to.URL.RawQuery, to.RequestURI = "", "", "/"+p.first
-	p.of[p.first].ServeHTTP(w, to)
 }
 
 // warn logs why there is no console.

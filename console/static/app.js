@@ -48,6 +48,14 @@ function Clock() {
   return html`<span class="bad" title=${clock.reason}>suspect for ${duration(clock.forMs / 1000)}</span>`;
 }
 
+// Database is the name of the database, or the choice of another one.
+function Database({current}) {
+  const {database, databases} = about.value;
+  if (!databases) return database;
+  return html`<select aria-label="Database" value=${database} onChange=${e => { location.href = `../${e.target.value}/#/${current}`; }}>
+    ${databases.map(name => html`<option value=${name}>${name}</option>`)}</select>`;
+}
+
 function Header({current}) {
   const s = status.value;
   return html`<header>
@@ -58,7 +66,7 @@ function Header({current}) {
         <a href=${link(path)} aria-current=${path === current ? 'page' : undefined}>${title}</a>`)}</nav>
     </div>
     <div class="bar small"><dl class="facts">
-      <div><dt>Database</dt><dd>${about.value.database}</dd></div>
+      <div><dt>Database</dt><dd><${Database} current=${current} /></dd></div>
       ${s && html`
         <div><dt>Role</dt><dd>${s.role}</dd></div>
         <div><dt>Sequence</dt><dd>${number(s.seq)}</dd></div>

@@ -231,6 +231,19 @@ func (b *tab) until(expression string, args ...any) {
 	b.do(chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 }
 
+// arrives waits until the browser is at a URL with this end. A navigation under way fails
+// what runs in the page before it.
+func (b *tab) arrives(end string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	for at, err := "", error(nil); err != nil || !strings.HasSuffix(at, end); at, err = chromedp.Run(ctx, chromedp.Evaluate[string](`document.readyState + location.href`)) {
+		if ctx.Err() != nil {
+			b.t.Fatalf("it is at %s, not at %s: %v", at, end, err)
+		}
+	}
+}
+
 // sees waits until the page contains a text.
 func (b *tab) sees(text string) {
 	b.t.Helper()
