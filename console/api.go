@@ -55,6 +55,9 @@ func parameters(r *http.Request, names ...string) (url.Values, error) {
 
 // namesOf returns the parameters of an operation of the database.
 func namesOf(o schema.OperationInfo) []string {
+	if o.Name == "query" {
+		return []string{"collection", "bodies"}
+	}
 	return map[schema.Tail][]string{schema.CollectionTail: {"collection"}, schema.DocumentTail: {"collection", "id"}}[o.Tail]
 }
 
@@ -82,7 +85,8 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 		return
 	}
 	opts, err := passOn(r.Header)
-	if err != nil {
+	longest, err2 := bodies(query)
+	if err = errors.Join(err, err2); err != nil {
 		refuseError(w, err)
 		return
 	}
@@ -106,6 +110,9 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 	if reply == nil {
 		refuseError(w, err)
 		return
+	}
+	if longest >= 0 && reply.Status == http.StatusOK {
+		reply.Body = cutDocuments(reply.Body, longest)
 	}
 	header := w.Header()
 	header.Set(schema.HeaderSeq, strconv.FormatUint(reply.Seq, 10))

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
@@ -129,6 +130,40 @@ func TestBodiesPassUnchanged(t *testing.T) {
 	// A document of the maximum size passes.
 	if response, text := send(t, s, "POST", at("document.upsert", "large"), `{"a":"`+strings.Repeat("x", 2<<20-8)+`"}`, nil); response.StatusCode != 201 {
 		t.Errorf("2 MiB: %d %.200s", response.StatusCode, text)
+	}
+}
+
+// TestQueryCutsDocuments: with bodies, a longer document is what identifies it, and its
+// beginning is beside it.
+func TestQueryCutsDocuments(t *testing.T) {
+	coll := collection(t, client.DefaultTTL(time.Hour))
+	s := start(t, console.Options{})
+	put(t, coll, "a", `{"n":1}`)
+	put(t, coll, "b", `{"ttl":60,"text":"`+strings.Repeat("ä", 1000)+`"}`)
+	put(t, coll, "c", `{}`)
+	var got struct {
+		Documents []map[string]any
+		Cut       map[string]struct {
+			Bytes int
+			Text  string
+		}
+		Cursor string
+	}
+	response, text := send(t, s, "POST", "/api/query?bodies=80&collection="+coll.Name(), `{"deadlines":true,"limit":2}`, nil)
+	if err := json.Unmarshal([]byte(text), &got); err != nil || response.StatusCode != 200 {
+		t.Fatalf("%d %s: %v", response.StatusCode, text, err)
+	}
+	b := got.Documents[1]
+	if got.Documents[0]["n"] != 1.0 || got.Cut["0"].Text != "" || len(b) != 5 || b["id"] != "b" || b["ttl"] != 60.0 || b["_deadline"] == nil || got.Cursor == "" {
+		t.Errorf("%s", text)
+	}
+	if cut := got.Cut["1"]; cut.Bytes < 2000 || !strings.HasPrefix(cut.Text, `{"id":"b","ttl":60,"text":"ää`) || len(cut.Text) > 80 || !utf8.ValidString(cut.Text) {
+		t.Errorf("%+v", cut)
+	}
+	for _, path := range []string{"/api/query?bodies=x&collection=" + coll.Name(), "/api/document.get?bodies=1&id=a&collection=" + coll.Name()} {
+		if response, text := send(t, s, "POST", path, "", nil); response.StatusCode != 400 {
+			t.Errorf("%s: %d %s", path, response.StatusCode, text)
+		}
 	}
 }
 

@@ -108,18 +108,14 @@ func newFeed(r *http.Request) (*feed, []client.FeedOption, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f := &feed{id: query.Get("id"), bodies: -1}
+	f := &feed{id: query.Get("id")}
 	if query.Has("id") {
 		if _, err := schema.ParseDocumentID(f.id); err != nil {
 			return nil, nil, err
 		}
 	}
-	if text := query.Get("bodies"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 31)
-		if err != nil {
-			return nil, nil, client.ErrBadRequest.With("bodies=%.40q: use a number of bytes", text)
-		}
-		f.bodies = int(n)
+	if f.bodies, err = bodies(query); err != nil {
+		return nil, nil, err
 	}
 	opts, err := choice(query)
 	if err != nil {
