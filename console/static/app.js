@@ -1,9 +1,9 @@
 // The frame of all pages: header, navigation, and which page the address names.
-import {html, render, signal, useState} from './html.js';
+import {html, render, useState} from './html.js';
 import {needsToken, setToken} from './api.js';
 import {about, fault, start, status, times} from './state.js';
 import {duration, number} from './format.js';
-import {link, Time} from './parts.js';
+import {link, route} from './route.js';
 import {Overview} from './pages/overview.js';
 import {Collections} from './pages/collections.js';
 import {Collection} from './pages/collection.js';
@@ -12,32 +12,15 @@ import {Documents} from './pages/documents.js';
 import {Document} from './pages/document.js';
 import {Feed} from './pages/feed.js';
 
-// route is the address behind #/, in parts, and its query.
-function parse() {
-  const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
-  const parts = path.split('/').map(part => { try { return decodeURIComponent(part); } catch { return part; } });
-  return {parts, query: new URLSearchParams(query), text: location.hash};
-}
-
-const route = signal(parse());
-addEventListener('hashchange', () => {
-  const before = route.peek().parts.join('/');
-  route.value = parse();
-  if (before !== route.peek().parts.join('/')) {
-    scrollTo(0, 0);
-    document.querySelector('main')?.focus({preventScroll: true});
-  }
-});
-
 const pages = [['', 'Overview'], ['collections', 'Collections'], ['forecast', 'Forecast'], ['documents', 'Documents'], ['feed', 'Feed']];
 
-function page({parts: [name, collection, id], query, text}) {
+function page({parts: [name, collection, id], query}) {
   switch (name) {
     case '': return html`<${Overview} />`;
-    case 'collections': return collection ? html`<${Collection} name=${collection} key=${collection} />` : html`<${Collections} />`;
-    case 'forecast': return html`<${Forecast} name=${collection ?? ''} key=${collection} />`;
-    case 'documents': return id ? html`<${Document} name=${collection} id=${id} key=${collection + '/' + id} />` : html`<${Documents} name=${collection ?? ''} query=${query} key=${text} />`;
-    case 'feed': return html`<${Feed} query=${query} key=${text} />`;
+    case 'collections': return collection ? html`<${Collection} name=${collection} query=${query} key=${collection} />` : html`<${Collections} query=${query} />`;
+    case 'forecast': return html`<${Forecast} name=${collection ?? ''} query=${query} key=${collection} />`;
+    case 'documents': return id ? html`<${Document} name=${collection} id=${id} key=${collection + '/' + id} />` : html`<${Documents} name=${collection ?? ''} query=${query} key=${collection} />`;
+    case 'feed': return html`<${Feed} query=${query} />`;
   }
   return html`<h1>No such page</h1><p><a href="#/">Overview</a></p>`;
 }

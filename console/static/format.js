@@ -42,10 +42,11 @@ export function moment(at, mode, now, fine) {
     if (Math.abs(seconds) < 1) return 'now';
     return seconds < 0 ? `${duration(-seconds)} ago` : `in ${duration(seconds)}`;
   }
-  const d = new Date(mode === 'utc' ? at : at - new Date(at).getTimezoneOffset() * 60000);
+  const zone = mode === 'utc' ? 0 : -new Date(at).getTimezoneOffset(); // minutes
+  const d = new Date(at + zone * 60000);
   if (isNaN(d)) return String(at);
   const text = `${d.getUTCFullYear()}-${two(d.getUTCMonth() + 1)}-${two(d.getUTCDate())} ${two(d.getUTCHours())}:${two(d.getUTCMinutes())}:${two(d.getUTCSeconds())}`;
-  return text + (fine ? '.' + String(d.getUTCMilliseconds()).padStart(3, '0') : '') + (mode === 'utc' ? ' UTC' : '');
+  return text + (fine ? '.' + String(d.getUTCMilliseconds()).padStart(3, '0') : '') + (mode === 'utc' ? ' UTC' : ` ${zone < 0 ? '−' : '+'}${two(Math.floor(Math.abs(zone) / 60))}:${two(Math.abs(zone) % 60)}`);
 }
 
 // ttl is a defaultTtl in Cosmos DB's words.

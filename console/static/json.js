@@ -49,6 +49,14 @@ export function member(text, name) {
   return members(text).findLast(([one]) => one === name)?.[1];
 }
 
+// find returns the text of the value at a JSON pointer, undefined if there is none.
+export function find(text, path) {
+  for (const name of path.split('/').slice(1).map(part => part.replaceAll('~1', '/').replaceAll('~0', '~'))) {
+    text = text?.[0] === '{' ? member(text, name) : text?.[0] === '[' && /^\d+$/.test(name) ? elements(text)[name] : undefined;
+  }
+  return text;
+}
+
 // elements returns the text of an array's elements.
 export function elements(text) {
   const all = [];

@@ -18,6 +18,27 @@ export function Left({ms}) {
   return html`<time ref=${element} class="left" data-ms=${ms} data-left="" dateTime=${new Date(ms).toISOString()}></time>`;
 }
 
+// instant is a moment as it is typed, in ms: unix seconds or a time, which is in UTC if it has
+// no zone; undefined for anything else, such as a length of time.
+export function instant(text) {
+  if (/^\d+$/.test(text)) return Number(text) * 1000;
+  const [whole, day, time, zone] = text.match(/^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(Z|[+-]\d\d:?\d\d)?)?$/i) ?? [];
+  const at = whole && Date.parse(`${day}T${time ?? '00:00'}${zone ?? 'Z'}`);
+  return isNaN(at) ? undefined : at;
+}
+
+// When is a moment or a length of time as text, with a picker, which shows times as the page does.
+export function When({id, label, value, placeholder, onChange, ...more}) {
+  const picker = useRef();
+  const at = instant(value.trim());
+  const pick = text => onChange(new Date(text + (times.peek() === 'utc' ? 'Z' : '')).toISOString().replace('.000Z', 'Z'));
+  return html`<div class="field half"><label for=${id}>${label}</label> <span class="when">
+    <input id=${id} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${value} ...${more} onInput=${e => onChange(e.target.value)} />
+    <button type="button" aria-label="${label}: pick a time" title="Pick a time" onClick=${() => picker.current.showPicker()}>…</button>
+    <input ref=${picker} type="datetime-local" step="1" class="hidden" tabindex="-1" aria-hidden="true" onChange=${e => e.target.value && pick(e.target.value)} /></span>
+    ${at !== undefined && html`<span><${Time} ms=${at} /></span>`}</div>`;
+}
+
 // Fault is an error where it belongs. It is announced to screen readers.
 export function Fault({error, id}) {
   return html`<p class="fault" role="alert" id=${id} hidden=${!error}>${error && (error.message ?? String(error))}</p>`;
@@ -106,6 +127,3 @@ export function JSONText({text, label}) {
   return html`<pre class="json" tabindex="0" role="region" aria-label=${label}>${cut ? text.slice(0, shownAtOnce) : text}</pre>
     ${cut && html`<button type="button" onClick=${() => setAll(true)}>Show all ${text.length.toLocaleString('en-US')} characters</button>`}`;
 }
-
-// link is the fragment of a page; ids may have any character.
-export const link = (...parts) => '#/' + parts.map(encodeURIComponent).join('/');

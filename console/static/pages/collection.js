@@ -3,12 +3,13 @@ import {html, useEffect, useRef, useState} from '../html.js';
 import {call} from '../api.js';
 import {about} from '../state.js';
 import {bytes, count, number, ttl} from '../format.js';
-import {Badge, Confirm, Fault, inUnits, link, Seconds, sizeOf, Time} from '../parts.js';
+import {at, go, link} from '../route.js';
+import {Badge, Confirm, Fault, inUnits, Seconds, sizeOf, Time} from '../parts.js';
 import {ahead, Bars, horizons} from '../chart.js';
 
 const maxTTL = 2147483647;
 
-export function Collection({name}) {
+export function Collection({name, query}) {
   const [text, setText] = useState(null);
   const [error, setError] = useState(null);
   const load = () => call('collection.get', {collection: name}).then(t => { setText(t); setError(null); }, setError);
@@ -18,7 +19,7 @@ export function Collection({name}) {
   return html`<h1>${name}</h1><${Fault} error=${error} />
     <p class="summary"><${Badge} kind=${c.defaultTtl ? 'on' : ''}>TTL ${ttl(c.defaultTtl)}<//>
       <a href=${link('documents', name)}>${count(c.documents, 'document')}</a>, ${c.held > 0 && html`<a href="${link('documents', name)}?held=true">${number(c.held)} held</a>, `}${bytes(c.bytes)} · <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> · <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
-    <${Settings} key=${c._etag} collection=${c} onChanged=${load} />
+    <${Settings} key=${c._etag} collection=${c} span=${query.get('ahead')} onChanged=${load} />
     ${about.value.write && html`<${Delete} collection=${c} />`}`;
 }
 
@@ -28,7 +29,7 @@ export function sentence(f) {
   return `${of}; ${number(f.never)} never ${f.never === 1 ? 'does' : 'do'}.`;
 }
 
-function Settings({collection: c, onChanged}) {
+function Settings({collection: c, span, onChanged}) {
   const write = about.value.write;
   const had = c.defaultTtl > 0 ? inUnits(c.defaultTtl) : {n: null, unit: 'days'};
   const [mode, setMode] = useState(c.defaultTtl === undefined || c.defaultTtl === null ? 'off' : c.defaultTtl === -1 ? 'each' : 'on');
@@ -95,7 +96,7 @@ function Settings({collection: c, onChanged}) {
         <div class="choice-more"><${Seconds} label="Warn before" value=${warnN} unit=${warnUnit} onChange=${(value, u) => { setWarnN(value); setWarnUnit(u); }} /></div></fieldset>
       <p class="fault" role="alert" hidden=${!wrongWarning}>Warn before: use whole seconds from 1 to ${number(maxTTL)}.</p>
       <p class="fault" role="alert" hidden=${!wrong || n === null}>Use whole seconds from 1 to ${number(maxTTL)}.</p>
-      <${Preview} collection=${c.id} now=${c.defaultTtl ?? null} ttl=${wrong ? undefined : next} again=${again} onPreview=${setPreview} />
+      <${Preview} collection=${c.id} now=${c.defaultTtl ?? null} ttl=${wrong ? undefined : next} span=${horizons.some(([h]) => h === span) ? span : '24h'} again=${again} onPreview=${setPreview} />
     </fieldset>
     <fieldset class="plain" disabled=${!write}><legend><h2>Index and events</h2></legend>
       <div class="row">
@@ -118,8 +119,7 @@ function Settings({collection: c, onChanged}) {
 const previewAfter = 250; // ms, while somebody types
 
 // Preview shows the forecast as it is beside that under another default.
-function Preview({collection, now, ttl: wanted, again, onPreview}) {
-  const [span, setSpan] = useState('24h');
+function Preview({collection, now, ttl: wanted, span, again, onPreview}) {
   const [shown, setShown] = useState(null);
   const [error, setError] = useState(null);
   const latest = useRef();
@@ -147,7 +147,7 @@ function Preview({collection, now, ttl: wanted, again, onPreview}) {
   const most = Math.max(...today.buckets.map(b => b.due), ...then.buckets.map(b => b.due));
   return html`<p class="sentence ${then.atOnce > 0 && !same && !stale ? 'bad' : ''}" aria-live="polite">${stale ? 'Counting…' : sentence(then)}</p>
     <label class="field inline">Look ahead
-      <select value=${span} onChange=${e => setSpan(e.target.value)}>${horizons.map(([h, title]) => html`<option value=${h}>${title}</option>`)}</select></label>
+      <select value=${span} onChange=${e => go(at(['collections', collection], {ahead: e.target.value}), true)}>${horizons.map(([h, title]) => html`<option value=${h}>${title}</option>`)}</select></label>
     <div class="${same ? '' : 'beside'} ${stale ? 'stale' : ''}">
       <${Half} title="Today, TTL ${ttl(today.defaultTtl)}" f=${today} span=${span} most=${most} />
       ${!same && html`<${Half} title="New, TTL ${ttl(then.defaultTtl)}" f=${then} span=${span} most=${most} />`}
@@ -167,7 +167,7 @@ function Delete({collection: c}) {
   const remove = async () => {
     try {
       await call('collection.delete', {collection: c.id, etag: c._etag});
-      location.hash = '#/collections';
+      go('#/collections');
     } catch (fault) { setError(fault); }
   };
   return html`<section class="card"><h2>Delete the collection</h2>

@@ -3,29 +3,30 @@ import {html, useEffect, useState} from '../html.js';
 import {call} from '../api.js';
 import {about} from '../state.js';
 import {bytes, number, ttl} from '../format.js';
-import {Badge, Fault, link, listCollections, Table} from '../parts.js';
+import {at, go, link} from '../route.js';
+import {Badge, Fault, listCollections, Table} from '../parts.js';
 
 const pageSize = 50;
 
-export function Collections() {
+export function Collections({query}) {
   const [all, setAll] = useState(null);
   const [error, setError] = useState(null);
-  const [filter, setFilter] = useState('');
-  const [page, setPage] = useState(0);
+  const filter = query.get('find') ?? '';
+  const show = (find, page) => go(at(['collections'], {find, page: page > 0 ? page + 1 : ''}), true);
   const load = () => listCollections().then(list => { setAll(list); setError(null); }, setError);
   useEffect(() => { load(); }, []);
   if (!all) return html`<h1>Collections</h1><${Fault} error=${error} />`;
   const found = all.filter(c => c.id.toLowerCase().includes(filter.toLowerCase()));
-  const last = Math.max(0, Math.ceil(found.length / pageSize) - 1), at = Math.min(page, last);
+  const last = Math.max(0, Math.ceil(found.length / pageSize) - 1), page = Math.max(0, Math.min((Number(query.get('page')) || 1) - 1, last));
   return html`<h1>Collections</h1><${Fault} error=${error} />
-    ${all.length > 10 && html`<label class="field">Find <input type="search" value=${filter} onInput=${e => { setFilter(e.target.value); setPage(0); }} /></label>`}
+    ${all.length > 10 && html`<label class="field">Find <input type="search" value=${filter} onInput=${e => show(e.target.value, 0)} /></label>`}
     ${all.length === 0 ? html`<p class="empty">There is no collection yet.</p>` : html`
       <${Table} label="Collections" head=${[['Collection'], ['Time to live'], ['Documents', 'n'], ['Bytes', 'n'], ['Index']]}>
-        ${found.slice(at * pageSize, (at + 1) * pageSize).map(c => html`<${Row} key=${c.id + c._etag} listed=${c} />`)}
+        ${found.slice(page * pageSize, (page + 1) * pageSize).map(c => html`<${Row} key=${c.id + c._etag} listed=${c} />`)}
       <//>`}
-    ${last > 0 && html`<p class="pager"><button disabled=${at === 0} onClick=${() => setPage(at - 1)}>Previous</button>
-      <span>${number(at * pageSize + 1)} to ${number(Math.min(found.length, (at + 1) * pageSize))} of ${number(found.length)}</span>
-      <button disabled=${at === last} onClick=${() => setPage(at + 1)}>Next</button></p>`}
+    ${last > 0 && html`<p class="pager"><button disabled=${page === 0} onClick=${() => show(filter, page - 1)}>Previous</button>
+      <span>${number(page * pageSize + 1)} to ${number(Math.min(found.length, (page + 1) * pageSize))} of ${number(found.length)}</span>
+      <button disabled=${page === last} onClick=${() => show(filter, page + 1)}>Next</button></p>`}
     ${about.value.write && html`<${Create} onDone=${load} />`}`;
 }
 

@@ -5,7 +5,8 @@ import {about, now, status} from '../state.js';
 import {duration, number} from '../format.js';
 import {content, member, members, elements, ownTTL, pretty} from '../json.js';
 import {around, diff} from '../diff.js';
-import {Badge, Confirm, Fault, JSONText, link, Seconds, sizeOf, Time} from '../parts.js';
+import {link} from '../route.js';
+import {Badge, Confirm, Fault, JSONText, Seconds, sizeOf, Time} from '../parts.js';
 
 const historyLimit = 100;
 const absent = ['collection_not_found', 'document_not_found']; // errors: the history may know more

@@ -1,18 +1,39 @@
-// Documents: queries, page by page.
+// Documents: queries, page by page. The address has the query; a page of it is shown as soon
+// as it changes.
 import {html, useEffect, useRef, useState} from '../html.js';
 import {call} from '../api.js';
 import {about, times} from '../state.js';
-import {number} from '../format.js';
-import {content, elements, member, ownTTL} from '../json.js';
-import {Fault, Left, link, Picker, Table, Time} from '../parts.js';
+import {bytes, number} from '../format.js';
+import {content, elements, find, member, ownTTL} from '../json.js';
+import {at, go, link} from '../route.js';
+import {Fault, instant, Left, Picker, Table, Time, When} from '../parts.js';
 
 const pageSizes = ['25', '100', '1000'];
 const preview = 240; // characters of a document in the list
 
-// lists are the choices of documents; seconds is an end of what is due as a number, undefined
-// for a length of time from now.
 const lists = [['all', 'all documents'], ['due', 'what comes due'], ['held', 'held documents']];
-const seconds = text => /^\d+$/.test(text.trim()) ? Number(text) : undefined;
+const fields = ['where', 'params', 'orderBy', 'select', 'from', 'until', 'idPrefix']; // texts of the form
+
+// formOf is the form that an address describes, and addressOf the reverse.
+function formOf(query) {
+  const limit = query.get('limit');
+  return {...Object.fromEntries(fields.map(field => [field, query.get(field) ?? ''])), explain: query.has('explain'), limit: pageSizes.includes(limit) ? limit : pageSizes[0],
+    list: ['from', 'until', 'due'].some(name => query.has(name)) ? 'due' : query.has('held') ? 'held' : 'all'};
+}
+
+function addressOf(name, form, more) {
+  const due = form.list === 'due', texts = fields.filter(field => (due ? field !== 'orderBy' && field !== 'idPrefix' : field !== 'from' && field !== 'until') && form[field].trim());
+  return at(['documents', name], [...texts.map(field => [field, form[field]]), ['due', due && !texts.includes('from') && !texts.includes('until')], ['held', form.list === 'held'],
+    ['limit', form.limit !== pageSizes[0] && form.limit], ['explain', form.explain], ...Object.entries(more ?? {})]);
+}
+
+const split = text => text.split(',').map(part => part.trim()).filter(Boolean);
+
+// end is an end of a span as the API takes it.
+function end(text) {
+  const ms = instant(text);
+  return ms === undefined ? text : /^\d+$/.test(text) ? Number(text) : new Date(ms).toISOString();
+}
 
 // body is the request for what the form says. params stay as typed: they are JSON.
 function body(form, more) {
@@ -20,41 +41,63 @@ function body(form, more) {
   const add = (name, value) => parts.push(JSON.stringify(name) + ':' + (typeof value === 'string' ? value : JSON.stringify(value)));
   if (form.where.trim()) add('where', JSON.stringify(form.where));
   if (form.params.trim()) add('params', form.params);
-  const list = text => text.split(',').map(part => part.trim()).filter(Boolean);
-  if (form.list === 'due') add('due', Object.fromEntries([['from', form.from.trim()], ['until', form.until.trim()]].filter(([, at]) => at).map(([end, at]) => [end, seconds(at) ?? at])));
+  if (form.list === 'due') add('due', Object.fromEntries([['from', form.from.trim()], ['until', form.until.trim()]].filter(([, text]) => text).map(([name, text]) => [name, end(text)])));
   if (form.list === 'held') add('held', true);
   if (form.list !== 'due' && form.idPrefix) add('idPrefix', JSON.stringify(form.idPrefix));
   if (form.list !== 'due' && form.orderBy.trim()) {
-    add('orderBy', list(form.orderBy).map(part => {
+    add('orderBy', split(form.orderBy).map(part => {
       const [, path, direction] = part.match(/^(.*?)(?:\s+(asc|desc))?$/i);
       return direction?.toLowerCase() === 'desc' ? {path, desc: true} : {path};
     }));
   }
-  if (form.select.trim()) add('select', list(form.select));
+  // A row needs the id for its link, the ttl for whose it is, and when it was modified.
+  if (form.select.trim()) add('select', ['/id', '/ttl', '/_ts', ...split(form.select)].filter((path, i, all) => all.indexOf(path) === i));
   for (const [name, value] of Object.entries(more)) add(name, value);
   return '{' + parts.join(',') + '}';
 }
+
+// titles are what the page calls members of a request, which messages of the server name.
+const titles = {where: 'Condition', params: 'Parameters', orderBy: 'Order', select: 'Columns', due: 'Due', idPrefix: 'Id begins with'};
 
 // fieldOf is the field that a message of the server is about.
 function fieldOf(error) {
   if (!error) return '';
   if (error instanceof SyntaxError) return 'params';
-  return ['params', 'orderBy', 'select', 'where', 'due', 'idPrefix'].find(name => error.message.startsWith(name)) ?? (error.error === 'bad_query' ? 'where' : 'form');
+  return Object.keys(titles).find(name => error.message.startsWith(name)) ?? (error.error === 'bad_query' ? 'where' : 'form');
 }
 
+// read reads a page: replies end early rather than exceed their size.
+async function read(name, form, cursor, signal) {
+  const documents = [], cut = {}, limit = Number(form.limit);
+  const plan = {scanned: 0, returned: 0};
+  let explained = false;
+  do {
+    const text = await call('query', {collection: name, signal, bodies: form.select.trim() ? undefined : preview,
+      body: body(form, {limit: limit - documents.length, explain: form.explain, deadlines: true, ...(cursor ? {cursor: JSON.stringify(cursor)} : {})})});
+    for (const [i, value] of Object.entries(JSON.parse(member(text, 'cut') ?? '{}'))) cut[documents.length + Number(i)] = value;
+    documents.push(...elements(member(text, 'documents')));
+    cursor = JSON.parse(member(text, 'cursor') ?? 'null');
+    if (member(text, 'plan')) {
+      const {index, scanned, returned} = JSON.parse(member(text, 'plan'));
+      explained = true;
+      Object.assign(plan, {index, scanned: plan.scanned + scanned, returned: plan.returned + returned});
+    }
+  } while (cursor && documents.length < limit);
+  return {documents, cut, next: cursor, plan: explained && plan};
+}
+
+const earlier = new Map(); // the address of a page to that of the page before it, as far as it was seen
+
 export function Documents({name, query}) {
-  const [form, setForm] = useState({
-    ...Object.fromEntries(['where', 'params', 'orderBy', 'select', 'from', 'until', 'idPrefix'].map(field => [field, query.get(field) ?? ''])),
-    list: query.has('from') || query.has('until') ? 'due' : query.has('held') ? 'held' : 'all'});
-  const [limit, setLimit] = useState('25');
-  const [explain, setExplain] = useState(false);
+  const asked = formOf(query), cursor = query.get('cursor');
+  const [form, setForm] = useState(asked);
   const [result, setResult] = useState(null);
   const [count, setCount] = useState(null);
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const running = useRef();
 
-  const start = async work => {
+  const start = async (form, work) => {
     running.current?.abort();
     const abort = running.current = new AbortController();
     setBusy(true);
@@ -63,82 +106,84 @@ export function Documents({name, query}) {
       await work(abort.signal);
       setError(null);
     } catch (fault) {
-      if (!abort.signal.aborted) setError(fault);
+      if (!abort.signal.aborted) { setError(fault); setResult(null); setCount(null); }
     }
     if (running.current === abort) setBusy(false);
   };
-  // run asks for a page. before are the cursors of the pages before it.
-  const run = (cursor, before = []) => start(async signal => {
-    const text = await call('query', {collection: name, signal, body: body(form, {limit, explain, ...(cursor ? {cursor: JSON.stringify(cursor)} : {})})});
-    const next = member(text, 'cursor');
-    const plan = member(text, 'plan');
-    setResult({list: form.list, documents: elements(member(text, 'documents')), next: next && JSON.parse(next), plan: plan && JSON.parse(plan), cursor, before});
-  });
-  const countAll = () => start(async signal => {
+  const show = () => start(asked, async signal => setResult({form: asked, ...await read(name, asked, cursor, signal)}));
+  const run = () => { if (!go(addressOf(name, form))) show(); };
+  const countAll = () => start(form, async signal => {
     setCount(JSON.parse(await call('query', {collection: name, signal, body: body({...form, orderBy: '', select: ''}, {count: true})})).count);
   });
   useEffect(() => {
-    if (name) run();
+    setForm(asked);
+    if (name) show();
     return () => running.current?.abort();
-  }, []);
+  }, [query.toString()]);
 
   const field = fieldOf(error);
+  const fault = name => field === name ? new Error(error instanceof SyntaxError ? `Parameters: ${error.message}` : error.message.replace(name, titles[name] ?? name)) : null;
   const set = change => { setForm({...form, ...change}); setCount(null); };
-  const input = (id, title, placeholder, rows) => html`<label class="field grow">${title}
+  const input = (id, hint, placeholder, rows) => html`<label class="field grow"><span>${titles[id]} <span class="hint">${hint}</span></span>
     <textarea id=${id} rows=${rows} spellcheck=${false} placeholder=${placeholder} value=${form[id]} aria-invalid=${field === id} aria-describedby="${id}-fault"
       onInput=${e => set({[id]: e.target.value})}
       onKeyDown=${e => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) run(); }}></textarea>
-    <${Fault} id="${id}-fault" error=${field === id ? error : null} /></label>`;
+    <${Fault} id="${id}-fault" error=${fault(id)} /></label>`;
   return html`<h1>Documents</h1>
-    <div class="row"><${Picker} value=${name} onPick=${picked => { location.hash = link('documents', picked); }} /></div>
+    <div class="row"><${Picker} value=${name} onPick=${picked => go(link('documents', picked))} /></div>
     ${name && html`
     <form class="card query" onSubmit=${e => { e.preventDefault(); run(); }}>
       <div class="row top">
         <label class="field">Show <select value=${form.list} onChange=${e => set({list: e.target.value})}>${lists.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
         ${form.list === 'due' && [['from', 'Due from', 'now'], ['until', 'Until', '24h']].map(([end, title, placeholder]) => html`
-          <label class="field half">${title} <input id=${end} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${form[end]} aria-describedby="due-fault" onInput=${e => set({[end]: e.target.value})} />
-            ${seconds(form[end]) && html`<span><${Time} ms=${seconds(form[end]) * 1000} /></span>`}</label>`)}
+          <${When} key=${end} id=${end} label=${title} placeholder=${placeholder} value=${form[end]} aria-describedby="due-fault" onChange=${text => set({[end]: text})} />`)}
         ${form.list !== 'due' && html`
-          <label class="field half">Id begins with <input id="idPrefix" spellcheck=${false} autocomplete="off" value=${form.idPrefix} aria-invalid=${field === 'idPrefix'} aria-describedby="idPrefix-fault" onInput=${e => set({idPrefix: e.target.value})} />
-            <${Fault} id="idPrefix-fault" error=${field === 'idPrefix' ? error : null} /></label>`}
+          <label class="field half">${titles.idPrefix} <input id="idPrefix" spellcheck=${false} autocomplete="off" value=${form.idPrefix} aria-invalid=${field === 'idPrefix'} aria-describedby="idPrefix-fault" onInput=${e => set({idPrefix: e.target.value})} />
+            <${Fault} id="idPrefix-fault" error=${fault('idPrefix')} /></label>`}
       </div>
-      <${Fault} id="due-fault" error=${field === 'due' ? error : null} />
-      <div class="row">${input('where', 'where', 'doc.total > params.min', 2)}${input('params', 'params', '{"min": 100}', 2)}</div>
-      <div class="row">${form.list !== 'due' && input('orderBy', 'orderBy', '/total desc, /customer', 1)}${input('select', 'select', '/id, /total', 1)}</div>
+      <${Fault} id="due-fault" error=${fault('due')} />
+      <div class="row">${input('where', 'CEL', 'doc.total > params.min', 2)}${input('params', 'JSON', '{"min": 100}', 2)}</div>
+      <div class="row">${form.list !== 'due' && input('orderBy', 'paths', '/total desc, /customer', 1)}${input('select', 'paths', '/total, /customer/name', 1)}</div>
       <div class="row actions">
-        <label class="field inline">Page <select value=${limit} onChange=${e => setLimit(e.target.value)}>${pageSizes.map(n => html`<option value=${n}>${number(Number(n))}</option>`)}</select></label>
-        <label class="check"><input type="checkbox" checked=${explain} onChange=${e => setExplain(e.target.checked)} /> Explain</label>
+        <label class="field inline">Page <select value=${form.limit} onChange=${e => set({limit: e.target.value})}>${pageSizes.map(n => html`<option value=${n}>${number(Number(n))}</option>`)}</select></label>
+        <label class="check"><input type="checkbox" checked=${form.explain} onChange=${e => set({explain: e.target.checked})} /> Explain</label>
         <button class="primary">Run</button>
         <button type="button" onClick=${countAll}>Count</button>
         <span aria-live="polite">${busy ? 'Running…' : count === null ? '' : `${number(count)} ${count === 1 ? 'document matches' : 'documents match'}`}</span>
       </div>
-      <${Fault} error=${field === 'form' ? error : null} />
+      <${Fault} error=${fault('form')} />
     </form>
-    ${result && html`<${Result} name=${name} result=${result} run=${run} />`}
+    ${result && html`<${Result} name=${name} result=${result} page=${Number(query.get('page')) || 1} />`}
     ${about.value.write && html`<${Create} name=${name} />`}`}`;
 }
 
-function Result({name, result: {list, documents, next, plan, cursor, before}, run}) {
+function Result({name, result: {form, documents, cut, next, plan}, page}) {
+  const paths = split(form.select);
+  const after = next && addressOf(name, form, {cursor: next, page: page + 1});
+  const before = page > 1 && (earlier.get(location.hash) ?? addressOf(name, form));
   return html`
     ${plan && html`<p class="plan">Index ${plan.index ? html`<code>${plan.index}</code>` : 'none'}, ${number(plan.scanned)} scanned, ${number(plan.returned)} returned</p>`}
     ${documents.length === 0 ? html`<p class="empty">No document matches.</p>` : html`
-      <${Table} label="Documents" head=${list === 'due' ? [['id'], ['Deadline'], ['ttl of', 'spare'], ['Document']] : [['id'], ['Modified', 'spare'], ['Document']]}>
-        ${documents.map((text, i) => html`<${Row} key=${i + text.length} name=${name} text=${text} due=${list === 'due'} />`)}
+      <${Table} label="Documents" head=${[['id'], ['Deadline'], ['ttl of', 'spare'], ['Modified', 'spare'], ...paths.length > 0 ? paths.map(path => [path]) : [['Document']]]}>
+        ${documents.map((text, i) => html`<${Row} key=${i + text.length} name=${name} text=${text} cut=${cut[i]} paths=${paths} />`)}
       <//>`}
-    ${(next || before.length > 0) && html`<p class="pager">
-      <button disabled=${before.length === 0} onClick=${() => run(before.at(-1), before.slice(0, -1))}>Previous</button>
-      <span>page ${number(before.length + 1)}</span>
-      <button disabled=${!next} onClick=${() => run(next, [...before, cursor])}>Next</button></p>`}`;
+    ${(next || page > 1) && html`<p class="pager">
+      <button disabled=${!before} onClick=${() => go(before)}>${page > 1 && !earlier.has(location.hash) ? 'First page' : 'Previous'}</button>
+      <span>page ${number(page)}</span>
+      <button disabled=${!next} onClick=${() => { earlier.set(after, location.hash); go(after); }}>Next</button></p>`}`;
 }
 
-function Row({name, text, due}) {
-  const id = member(text, 'id'), ts = member(text, '_ts'), at = due && Number(member(text, '_deadline')) * 1000;
-  const shown = content(text, due ? ['_deadline'] : []);
+const short = text => text.length > preview ? text.slice(0, preview) + '…' : text;
+
+function Row({name, text, cut, paths}) {
+  const id = JSON.parse(member(text, 'id')), ts = Number(member(text, '_ts')) * 1000, due = Number(member(text, '_deadline')) * 1000; // null is 0
   return html`<tr>
-    <td class="id">${id ? html`<a href=${link('documents', name, JSON.parse(id))}><bdi>${JSON.parse(id)}</bdi></a>` : html`<span class="faint">not selected</span>`}</td>
-    ${due ? html`<td><${Left} ms=${at} />${times.value !== 'relative' && html`<${Time} ms=${at} />`}</td><td class="spare">${ownTTL(text) ? 'document' : 'collection'}</td>`
-      : html`<td class="spare">${ts && html`<${Time} ms=${Number(ts) * 1000} />`}</td>`}
-    <td><code class="preview">${shown.length > preview ? shown.slice(0, preview) + '…' : shown}</code></td></tr>`;
+    <td class="id"><a href=${link('documents', name, id)}><bdi>${id}</bdi></a></td>
+    <td>${due ? html`<${Left} ms=${due} />${times.value !== 'relative' && html`<${Time} ms=${due} />`}` : html`<span class="faint">none</span>`}</td>
+    <td class="spare">${due ? ownTTL(text) ? 'document' : 'collection' : ''}</td>
+    <td class="spare"><${Time} ms=${ts} /></td>
+    ${paths.length > 0 ? paths.map(path => html`<td><code class="preview">${short(find(text, path) ?? '')}</code></td>`)
+      : html`<td><code class="preview">${cut ? cut.text + '…' : short(content(text, ['_deadline']))}</code>${cut && html`<span class="faint">${bytes(cut.bytes)}</span>`}</td>`}</tr>`;
 }
 
 function Create({name}) {
@@ -149,7 +194,7 @@ function Create({name}) {
     e.preventDefault();
     try {
       await call('document.create', {collection: name, id, body: text});
-      location.hash = link('documents', name, id);
+      go(link('documents', name, id));
     } catch (fault) { setError(fault); }
   };
   return html`<details class="card"><summary>New document</summary><form onSubmit=${create}>

@@ -4,7 +4,8 @@ import {follow} from '../api.js';
 import {show} from '../state.js';
 import {number, duration} from '../format.js';
 import {members} from '../json.js';
-import {Fault, link} from '../parts.js';
+import {link} from '../route.js';
+import {Fault} from '../parts.js';
 
 const types = ['DocumentCreated', 'DocumentReplaced', 'DocumentTouched', 'DocumentDeleted', 'DocumentExpiring', 'DocumentExpired', 'DocumentHeld', 'DocumentReleased', 'CollectionCreated', 'CollectionReplaced', 'CollectionDeleted', 'MutationRejected'];
 const mostRows = 1000, mostBody = 400; // bytes of a body that a row shows

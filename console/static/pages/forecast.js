@@ -2,13 +2,14 @@
 import {html, useEffect, useState} from '../html.js';
 import {call} from '../api.js';
 import {number, ttl} from '../format.js';
-import {Fault, link, Picker, Table, Time} from '../parts.js';
+import {at, go} from '../route.js';
+import {Fault, Picker, Table, Time} from '../parts.js';
 import {ahead, Bars, horizons} from '../chart.js';
 
 const zoomedBuckets = 60, mostBuckets = 1900; // a forecast has at most 2,000
 
 // due is the address of the documents that come due in a bucket.
-const due = (name, {from, until}) => `${link('documents', name)}?from=${from}&until=${until}`;
+const due = (name, {from, until}) => at(['documents', name], {from, until});
 
 // zoomed asks for the buckets between two moments: a forecast begins now.
 async function zoomed(name, {from, until}, signal) {
@@ -19,32 +20,34 @@ async function zoomed(name, {from, until}, signal) {
   return {...f, buckets: buckets.length > 0 ? buckets : f.buckets};
 }
 
-export function Forecast({name}) {
-  const [span, setSpan] = useState('24h');
-  const [zoom, setZoom] = useState(null);
+export function Forecast({name, query}) {
+  const span = horizons.some(([h]) => h === query.get('ahead')) ? query.get('ahead') : '24h';
+  const [from, until] = ['from', 'until'].map(end => Number(query.get(end)));
+  const zoom = from > 0 && until > from;
+  const show = more => go(at(['forecast', name], {ahead: span === '24h' ? '' : span, ...more}));
   const [forecast, setForecast] = useState(null);
   const [error, setError] = useState(null);
   const [again, setAgain] = useState(0);
   useEffect(() => {
     if (!name) return;
     const abort = new AbortController();
-    const ask = zoom ? zoomed(name, zoom, abort.signal) : call('forecast', {collection: name, body: ahead(span), signal: abort.signal}).then(JSON.parse);
+    const ask = zoom ? zoomed(name, {from, until}, abort.signal) : call('forecast', {collection: name, body: ahead(span), signal: abort.signal}).then(JSON.parse);
     ask.then(f => { setForecast(f); setError(null); }, fault => { if (!abort.signal.aborted) setError(fault); });
     return () => abort.abort();
-  }, [name, span, zoom, again]);
+  }, [name, span, zoom && from, zoom && until, again]);
   const f = forecast;
   return html`<h1>Forecast</h1>
     <div class="row">
-      <${Picker} value=${name} onPick=${picked => { location.hash = link('forecast', picked); }} />
+      <${Picker} value=${name} onPick=${picked => { go(at(['forecast', picked], {ahead: query.get('ahead')})); }} />
       ${name && html`<label class="field">Look ahead
-        <select value=${span} onChange=${e => { setSpan(e.target.value); setZoom(null); }}>${horizons.map(([h, title]) => html`<option value=${h}>${title}</option>`)}</select></label>
+        <select value=${span} onChange=${e => show({ahead: e.target.value})}>${horizons.map(([h, title]) => html`<option value=${h}>${title}</option>`)}</select></label>
         <button type="button" onClick=${() => setAgain(again + 1)}>Refresh</button>`}
-      ${zoom && html`<button type="button" onClick=${() => setZoom(null)}>Whole span</button>`}
+      ${zoom && html`<button type="button" onClick=${() => show()}>Whole span</button>`}
     </div>
     <${Fault} error=${error} />
     ${f && html`
       <p>TTL ${ttl(f.defaultTtl)}. Of ${number(f.documents)} documents, ${number(f.due)} come due before <${Time} ms=${f.until * 1000} />, ${number(f.later)} later, ${number(f.never)} never${f.overdue > 0 ? `; ${number(f.overdue)} are overdue` : ''}.</p>
-      <${Bars} forecast=${f} onZoom=${(from, until) => setZoom({from, until})} onPick=${b => { location.hash = due(name, b); }} title=${name} />
+      <${Bars} forecast=${f} onZoom=${(from, until) => show({from, until})} onPick=${b => go(due(name, b))} title=${name} />
       ${f.due > 0 && html`<p class="faint">Click a bar for its documents, drag over the bars to zoom.</p>`}
       <details><summary>As a table</summary>
         <${Table} label="Forecast" head=${[['From'], ['Until'], ['Documents', 'n']]}>

@@ -363,6 +363,72 @@ func TestQueries(t *testing.T) {
 	}
 }
 
+// TestLargeDocumentsListed: the list reads on where a reply ends early, and shows the
+// beginning of large documents and the values of chosen paths.
+func TestLargeDocumentsListed(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.DefaultTTL(time.Hour))
+	for i := range 8 {
+		put(t, coll, fmt.Sprintf("d%d", i), fmt.Sprintf(`{"n":%d,"a":{"b":"x%[1]d"},"text":"%s"}`, i, strings.Repeat("x", 1<<20)))
+	}
+	b := openConsole(t, lapse, console.Options{})
+	b.visit("documents/" + coll.Name())
+	b.until(`[...document.querySelectorAll('td.id')].map(td => td.innerText).join() === 'd0,d1,d2,d3,d4,d5,d6,d7'`)
+	b.sees("1.0 MiB")
+	b.fill("#select", "/a/b, /n")
+	b.click("button.primary", "Run")
+	b.until(`document.querySelector('thead').innerText.includes('/a/b') && document.querySelector('tbody').rows[3].cells[4].innerText === '"x3"'`)
+	b.click("tbody a", "d3")
+	b.sees("Show all")
+}
+
+// TestAddressRestores: Back and Reload restore a query and its page, the span of a forecast,
+// and the page of collections.
+func TestAddressRestores(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.DefaultTTL(time.Hour))
+	batch := coll.Batch()
+	for i := range 60 {
+		batch.Upsert(fmt.Sprintf("d%02d", i), map[string]int{"n": i})
+	}
+	write(t, batch)
+	b := openConsole(t, lapse, console.Options{})
+	b.visit("documents/" + coll.Name())
+	b.fill("#where", "doc.n >= params.least")
+	b.fill("#params", `{"least":5}`)
+	b.fill("#orderBy", "/n desc")
+	b.click("button.primary", "Run")
+	b.until(`document.querySelector('td.id')?.innerText === 'd59'`)
+	b.click("button", "Next")
+	b.until(`document.querySelector('td.id')?.innerText === 'd34'`)
+	restored := func() {
+		t.Helper()
+		b.until(`document.querySelector('td.id')?.innerText === 'd34' && document.querySelector('#where').value === 'doc.n >= params.least' && document.querySelector('.pager').innerText.includes('page 2')`)
+	}
+	b.click("td.id a", "d20")
+	b.until(`document.querySelector('h1').innerText === 'd20'`)
+	eval[any](b, `history.back()`)
+	restored()
+	b.load(strings.TrimPrefix(eval[string](b, `location.hash`), "#/"))
+	restored()
+	b.click("button", "First page")
+	b.until(`document.querySelector('td.id')?.innerText === 'd59'`)
+
+	b.visit("forecast/" + coll.Name())
+	b.pick("main label:nth-of-type(2) select", "7d")
+	b.until(`location.hash.endsWith('?ahead=7d') && document.querySelector('.u-over') !== null`)
+	b.drag(0, 0.1)
+	b.until(`/ahead=7d&from=\d+&until=\d+$/.test(location.hash)`)
+	b.load(strings.TrimPrefix(eval[string](b, `location.hash`), "#/"))
+	b.sees("Whole span")
+	b.click("button", "Whole span")
+	b.until(`location.hash.endsWith('?ahead=7d')`)
+
+	if eval[bool](b, `document.querySelector('.fault:not([hidden])') !== null`) {
+		t.Error(b.text())
+	}
+}
+
 // TestFeedPage: the page takes 10,000 events, keeps at most 1,000 rows, and resumes after
 // a pause. Leaving it ends its feed, so more pages than the feed limit work one after
 // another.
