@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+// Trials are documents that expire at the end of the trial.
+type Trials struct {
+	client           *client.Client
+	running, unsent  *client.Collection
+	workers, retries int
+}
+
+// Trial is the document of a running trial; its id is the user's.
+type Trial struct {
+	Address string `json:"address"`
+}
+
+// Mail is a mail to send.
+type Mail struct {
+	To   string `json:"to"`
+	Text string `json:"text"`
+}
+
+// Send sends a mail, at most once for a key.
+type Send func(ctx context.Context, key string, m Mail) error
+
+// OpenTrials opens the collections, and creates them the first time.
+func OpenTrials(ctx context.Context, c *client.Client, length, warn time.Duration) (*Trials, error) {
+	running, err := open(ctx, c, "trials", client.DefaultTTL(length), client.WarnBefore(warn))
+	if err != nil {
+		return nil, err
+	}
+	unsent, err := open(ctx, c, "unsent-mails")
+	return &Trials{c, running, unsent, 8, 5}, err
+}
+
+func open(ctx context.Context, c *client.Client, name string, opts ...client.PropertyOption) (*client.Collection, error) {
+	coll, err := c.CreateCollection(ctx, name, opts...)
+	if errors.Is(err, client.ErrCollectionExists) {
+		coll, err = c.Collection(ctx, name)
+	}
+	return coll, err
+}
+
+// Start starts the trial of a user, who can have one at a time.
+func (t *Trials) Start(ctx context.Context, user, address string) error {
+	_, err := client.Create(ctx, t.running, user, Trial{address})
+	return err
+}
+
+// Extend starts the trial again: there is another warning.
+func (t *Trials) Extend(ctx context.Context, user string) error {
+	_, err := client.Touch(ctx, t.running, user)
+	return err
+}
+
+// Subscribe ends the trial without a mail, since the user has paid. After the end it fails
+// with client.ErrDocumentNotFound.
+func (t *Trials) Subscribe(ctx context.Context, user string) error {
+	return client.Delete(ctx, t.running, user)
+}
+
+// Mail sends the mails until ctx is done. Any number of processes may call it, of which one
+// sends. A mail that fails for good waits in the collection unsent-mails for a human, and
+// does not keep others waiting.
+func (t *Trials) Mail(ctx context.Context, send Send) error {
+	handle := func(ctx context.Context, e *client.Event) error {
+		m, err := t.mail(ctx, e)
+		if err != nil || m == nil {
+			return err
+		}
+		// The sequence of the event is the same when it comes again after a crash.
+		return send(ctx, fmt.Sprintf("trial-%d", e.Seq), *m)
+	}
+	quarantine := func(ctx context.Context, e *client.Event, err error) error {
+		_, err = client.Upsert(ctx, t.unsent, fmt.Sprint(e.Seq), map[string]any{"event": e, "error": err.Error()})
+		return err
+	}
+	return t.client.Handle(ctx, handle, client.Durable("trial-mails"), client.FromStart(), client.InCollection(t.running.Name()),
+		client.OfType(client.DocumentExpiring, client.DocumentExpired), client.Workers(t.workers), client.Poison(t.retries, quarantine))
+}
+
+// mail returns the mail for an event, nil for none.
+func (t *Trials) mail(ctx context.Context, e *client.Event) (*Mail, error) {
+	var trial Trial
+	if err := json.Unmarshal(e.Body, &trial); err != nil {
+		return nil, err
+	}
+	if e.Type == client.DocumentExpired {
+		return &Mail{trial.Address, "Your trial has ended."}, nil
+	}
+	// The event may have waited for this program: the user may have paid, or have more time.
+	now, err := client.Get[Trial](ctx, t.running, e.ID, client.MinSeq(e.Seq))
+	if errors.Is(err, client.ErrDocumentNotFound) || err == nil && now.ETag != e.Previous {
+		return nil, nil
+	}
+	return &Mail{trial.Address, "Your trial ends on " + e.Deadline.Format("2 January at 15:04 UTC.")}, err
+}
