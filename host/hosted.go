@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,7 +29,8 @@ type hosted struct {
 
 	term    atomic.Int64  // when it became the writer, as elapsed in ns
 	idle    atomic.Bool   // other processes have the copies of it: it is not to be served
-	changed chan struct{} // idle has changed
+	spare   atomic.Bool   // these serve it: its projection is not needed here
+	changed chan struct{} // idle or spare has changed
 
 	running  atomic.Pointer[processor.Processor] // nil while it is not served
 	stopped  atomic.Bool
@@ -76,14 +78,25 @@ func (d *databases) start(ctx context.Context) {
 	starting.Wait()
 }
 
-// want has the database served, or not.
-func (one *hosted) want(served bool) {
-	if one.idle.Swap(!served) == !served {
+// want has the database served, or not; spare is whether the copies elsewhere serve it.
+func (one *hosted) want(served, spare bool) {
+	was, wasSpare := one.idle.Swap(!served), one.spare.Swap(spare)
+	if was == !served && wasSpare == spare {
 		return
 	}
 	select {
 	case one.changed <- struct{}{}:
 	default:
+	}
+}
+
+// forget removes the projection of a database that is not served, if it is spare.
+func (one *hosted) forget() {
+	if !one.spare.Load() {
+		return
+	}
+	if err := os.RemoveAll(one.options.Dir); err != nil {
+		one.options.Logger.Warn("the projection of a copy that has ended stays: remove it while lapse is down", "dir", one.options.Dir, "err", err)
 	}
 }
 
@@ -193,6 +206,7 @@ func (d *databases) keepOne(ctx context.Context, one *hosted) error {
 				if one.idle.Load() {
 					one.running.Store(nil)
 					one.stop(p)
+					one.forget()
 					one.rest()
 				}
 				continue
@@ -227,6 +241,7 @@ func (d *databases) keepOne(ctx context.Context, one *hosted) error {
 			d.serving.Add(1)
 			one.rest()
 		case one.idle.Load():
+			one.forget()
 		case !d.startOne(ctx, one):
 			if resting && one.failure != nil {
 				d.gone(one.failure)

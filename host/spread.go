@@ -185,11 +185,12 @@ func (s *spreading) step(ctx context.Context) {
 	for _, one := range s.all {
 		share, p := plan[one.name], one.running.Load()
 		standings := s.standings(members[one.name])
+		covered := spread.Covered(standings, share.Copies)
 		switch {
 		case slices.Contains(share.Copies, s.node):
-			one.want(true)
-		case p == nil || p.Role() != observe.Writer && spread.Covered(standings, share.Copies):
-			one.want(false)
+			one.want(true, false)
+		case p == nil || p.Role() != observe.Writer && covered:
+			one.want(false, covered)
 		}
 		if p != nil && p.Role() == observe.Writer {
 			duty := spread.Duty{Database: one.name, Share: share, Standings: standings, Term: s.elapsed() - time.Duration(one.term.Load())}

@@ -80,6 +80,7 @@ func TestSpread(t *testing.T) {
 	}
 	s.move()
 	s.even("after a move", len(s.processes))
+	s.onDisk()
 	victim.Stop()
 	s.even("ended", len(s.processes)-1)
 	for _, u := range s.users {
@@ -158,6 +159,22 @@ func (s *spreadScene) even(when string, processes int) {
 		}
 	}
 	s.t.Fatalf("%s: not even within %s: %s", when, patience, last)
+}
+
+// onDisk waits until two processes have a projection of each database.
+func (s *spreadScene) onDisk() {
+	s.t.Helper()
+	eventually(s.t, "two projections of each database", func() bool {
+		n := 0
+		for _, p := range s.processes {
+			for _, db := range s.databases {
+				if _, err := os.Stat(filepath.Join(p.Dir, "projection", db)); err == nil {
+					n++
+				}
+			}
+		}
+		return n == 2*len(s.databases)
+	})
 }
 
 // move moves a database by command to its copy, and refuses other moves.
