@@ -51,7 +51,7 @@ var architecture = map[string]struct{ ours, not []string }{
 	"audit":     {ours: []string{"schema"}, not: []string{"nats-io"}},
 	"client":    {ours: []string{"schema", "schema/values"}, not: []string{"nats-server", "pebble"}},
 	"webserver": {},
-	"console":   {ours: []string{"schema", "client"}, not: []string{"nats-io", "pebble"}},
+	"console":   {ours: []string{"schema", "schema/values", "client"}, not: []string{"nats-io", "pebble"}},
 	"host": {ours: []string{"schema", "processor", "processor/observe", "processor/lease", "processor/spread", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
 		"client", "webserver", "console"}, not: []string{"pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "schema/values", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
