@@ -164,6 +164,22 @@ func (c *Client) openSource(ctx, opening context.Context, f *feed) (src source, 
 	return src, end, err
 }
 
+// ReadEvent returns the event in a message that a consumer of the program's own has from
+// the log, for work that several processes share. It is nil for an internal message, and
+// the error is a *DecodeError for one that this client cannot read. The event keeps the
+// message's data.
+func ReadEvent(m jetstream.Msg) (*Event, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, DecodeError{Body: m.Data()}.because(err)
+	}
+	e, err := decodeEvent(delivery{subject: m.Subject(), seq: meta.Sequence.Stream, headers: m.Headers(), data: m.Data()})
+	if e == nil {
+		return nil, err
+	}
+	return EventOf(e), nil
+}
+
 // decodeEvent returns the event in a message of the log, nil for an internal one.
 func decodeEvent(d delivery) (*schema.Event, error) {
 	collection, eventType, ok := schema.SplitEventSubject(d.subject)

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"
@@ -206,5 +209,56 @@ func TestChangesErrors(t *testing.T) {
 		if err := one(opts...); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestReadEvent: a consumer of the program's own reads the events that Changes yields.
+func TestReadEvent(t *testing.T) {
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newStandin(t).log()
+	c := s.client()
+	s.internal()
+	s.created("orders", "a/ü")
+	s.expired("orders", "a/ü", `{"id":"a/ü"}`)
+	var want []string
+	for e, err := range c.Changes(t.Context(), client.FromStart(), client.UntilNow()) {
+		must(err)
+		line, err := e.MarshalJSON()
+		must(err)
+		want = append(want, string(line))
+	}
+	js, err := jetstream.New(c.Conn())
+	must(err)
+	consumer, err := js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	must(err)
+	var got []string
+	for range 3 {
+		m, err := consumer.Next()
+		must(err)
+		e, err := client.ReadEvent(m)
+		must(err)
+		if e == nil {
+			got = append(got, "internal")
+			continue
+		}
+		line, err := e.MarshalJSON()
+		must(err)
+		got = append(got, string(line))
+	}
+	if want = append([]string{"internal"}, want...); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+
+	_, err = s.js.Publish(t.Context(), "lapse.main.events.orders.DocumentMelted", nil)
+	must(err)
+	m, err := consumer.Next()
+	must(err)
+	if _, err := client.ReadEvent(m); err == nil || !errors.As(err, new(*client.DecodeError)) {
+		t.Errorf("an unknown event: %v", err)
 	}
 }

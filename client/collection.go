@@ -38,6 +38,16 @@ func (c *Client) CreateCollection(ctx context.Context, name string, opts ...Prop
 	return c.putCollection(ctx, "collection.create", name, opts)
 }
 
+// OpenCollection returns a collection, and creates it with these properties if it does not
+// exist. An existing one keeps its own.
+func (c *Client) OpenCollection(ctx context.Context, name string, opts ...PropertyOption) (*Collection, error) {
+	coll, err := c.CreateCollection(ctx, name, opts...)
+	if errors.Is(err, ErrCollectionExists) {
+		return c.Collection(ctx, name)
+	}
+	return coll, err
+}
+
 // ReplaceCollection replaces all properties of a collection; without an option a property
 // gets its default. A new default TTL applies to existing documents at once; expired
 // ones stay expired.

@@ -146,3 +146,24 @@ func TestChangeCollection(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOpenCollection: the first use creates the collection, later ones leave it as it is.
+func TestOpenCollection(t *testing.T) {
+	s := newStandin(t).serve()
+	c := s.client()
+	s.answer("collection.create.carts", 201, `{"id":"carts","defaultTtl":60,"_ts":5,"_etag":"1"}`)
+	coll, err := c.OpenCollection(t.Context(), "carts", client.DefaultTTL(time.Minute))
+	if err != nil || coll.Info().DefaultTTL != 60 {
+		t.Error(coll, err)
+	}
+	s.answer("collection.create.carts", 409, `{"code":409,"error":"collection_exists","message":"it exists"}`)
+	s.answer("collection.get.carts", 200, `{"id":"carts","defaultTtl":90,"_ts":5,"_etag":"1"}`)
+	coll, err = c.OpenCollection(t.Context(), "carts", client.DefaultTTL(time.Minute))
+	if err != nil || coll.Info().DefaultTTL != 90 {
+		t.Error(coll, err)
+	}
+	s.answer("collection.create.carts", 400, `{"code":400,"error":"bad_request","message":"no"}`)
+	if _, err = c.OpenCollection(t.Context(), "carts"); !errors.Is(err, client.ErrBadRequest) {
+		t.Error(err)
+	}
+}
