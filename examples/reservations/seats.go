@@ -38,10 +38,7 @@ type seat struct {
 
 // OpenSeats opens the collection seats, and creates it the first time.
 func OpenSeats(ctx context.Context, c *client.Client, capacity int, hold time.Duration) (*Seats, error) {
-	coll, err := c.CreateCollection(ctx, "seats", client.TTLPerDocument())
-	if errors.Is(err, client.ErrCollectionExists) {
-		coll, err = c.Collection(ctx, "seats")
-	}
+	coll, err := c.OpenCollection(ctx, "seats", client.TTLPerDocument())
 	return &Seats{coll, capacity, hold}, err
 }
 

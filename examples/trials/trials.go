@@ -33,20 +33,12 @@ type Send func(ctx context.Context, key string, m Mail) error
 
 // OpenTrials opens the collections, and creates them the first time.
 func OpenTrials(ctx context.Context, c *client.Client, length, warn time.Duration) (*Trials, error) {
-	running, err := open(ctx, c, "trials", client.DefaultTTL(length), client.WarnBefore(warn))
+	running, err := c.OpenCollection(ctx, "trials", client.DefaultTTL(length), client.WarnBefore(warn))
 	if err != nil {
 		return nil, err
 	}
-	unsent, err := open(ctx, c, "unsent-mails")
+	unsent, err := c.OpenCollection(ctx, "unsent-mails")
 	return &Trials{c, running, unsent, 8, 5}, err
-}
-
-func open(ctx context.Context, c *client.Client, name string, opts ...client.PropertyOption) (*client.Collection, error) {
-	coll, err := c.CreateCollection(ctx, name, opts...)
-	if errors.Is(err, client.ErrCollectionExists) {
-		coll, err = c.Collection(ctx, name)
-	}
-	return coll, err
 }
 
 // Start starts the trial of a user, who can have one at a time.
