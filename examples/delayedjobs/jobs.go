@@ -105,7 +105,7 @@ func (jobs *Jobs) work(ctx context.Context, m jetstream.Msg, run Run) error {
 	if err := json.Unmarshal(e.Body, &j); err != nil {
 		return err
 	}
-	done := make(chan struct{})
+	done := make(chan bool)
 	go func() { // a job may take longer than ackWait
 		for {
 			select {

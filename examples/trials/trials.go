@@ -12,9 +12,8 @@ import (
 
 // Trials are documents that expire at the end of the trial.
 type Trials struct {
-	client           *client.Client
-	running, unsent  *client.Collection
-	workers, retries int
+	client          *client.Client
+	running, unsent *client.Collection
 }
 
 // Trial is the document of a running trial; its id is the user's.
@@ -38,7 +37,7 @@ func OpenTrials(ctx context.Context, c *client.Client, length, warn time.Duratio
 		return nil, err
 	}
 	unsent, err := c.OpenCollection(ctx, "unsent-mails")
-	return &Trials{c, running, unsent, 8, 5}, err
+	return &Trials{c, running, unsent}, err
 }
 
 // Start starts the trial of a user, who can have one at a time.
@@ -60,8 +59,8 @@ func (t *Trials) Subscribe(ctx context.Context, user string) error {
 }
 
 // Mail sends the mails until ctx is done. Any number of processes may call it, of which one
-// sends. A mail that fails for good waits in the collection unsent-mails for a human, and
-// does not keep others waiting.
+// sends, one mail after the other. A mail that fails five times waits in the collection
+// unsent-mails for a human, so that it does not keep others waiting.
 func (t *Trials) Mail(ctx context.Context, send Send) error {
 	handle := func(ctx context.Context, e *client.Event) error {
 		m, err := t.mail(ctx, e)
@@ -76,7 +75,7 @@ func (t *Trials) Mail(ctx context.Context, send Send) error {
 		return err
 	}
 	return t.client.Handle(ctx, handle, client.Durable("trial-mails"), client.FromStart(), client.InCollection(t.running.Name()),
-		client.OfType(client.DocumentExpiring, client.DocumentExpired), client.Workers(t.workers), client.Poison(t.retries, quarantine))
+		client.OfType(client.DocumentExpiring, client.DocumentExpired), client.Poison(5, quarantine))
 }
 
 // mail returns the mail for an event, nil for none.
