@@ -49,7 +49,7 @@ screenshots: ## the pictures of docs/console.md; needs chromium
 
 lint: ## what CI checks besides the tests
 	gofmt -l .
-	for module in . test/bench test/tools; do \
+	for module in . examples test/bench test/tools; do \
 	  go -C $$module mod tidy -diff && go -C $$module vet ./... && go -C $$module tool staticcheck ./... || exit 1; \
 	done
 

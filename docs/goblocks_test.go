@@ -35,7 +35,8 @@ var (
 
 // TestGoBlocks: Go blocks do what the pages say. Each becomes a package of its own, which
 // the tests in testdata/run call, all in one binary: a program or fragment runs beside a
-// server in a bubble, so that its deadlines pass at once.
+// server in a bubble, so that its deadlines pass at once. A block that is part of a file in
+// examples is tested there.
 func TestGoBlocks(t *testing.T) {
 	top, err := filepath.Abs(root)
 	if err != nil {
@@ -45,9 +46,18 @@ func TestGoBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var examples strings.Builder
+	for path, text := range sources(t) {
+		if strings.HasPrefix(path, filepath.Join(root, "examples")+string(filepath.Separator)) {
+			examples.WriteString(text)
+		}
+	}
 	dir, overlay := t.TempDir(), map[string]string{}
 	for page, text := range pages(t) {
 		for i, at := range goBlock.FindAllStringSubmatchIndex(text, -1) {
+			if strings.Contains(examples.String(), text[at[2]:at[3]]) {
+				continue
+			}
 			name := fmt.Sprintf("%s%d", strings.ToLower(strings.TrimSuffix(filepath.Base(page), filepath.Ext(page))), i+1)
 			source, err := packageOf(name, filepath.Join(top, page), 1+strings.Count(text[:at[2]], "\n"), text[at[2]:at[3]])
 			if err != nil {
