@@ -118,11 +118,10 @@ func (jobs *Jobs) work(ctx context.Context, m jetstream.Msg, run Run) error {
 	}()
 	failure := run(ctx, e.ID, j)
 	close(done)
-	switch {
-	case failure == nil:
-	case ctx.Err() != nil:
+	if failure != nil && ctx.Err() != nil {
 		return errors.Join(ctx.Err(), m.Nak()) // another worker has it next
-	default:
+	}
+	if failure != nil {
 		if err := jobs.retry(ctx, e, j, failure); err != nil {
 			return err
 		}

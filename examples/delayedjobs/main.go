@@ -40,8 +40,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch {
 	case len(args) == 1 && args[0] == "work":
-		return jobs.Work(ctx, func(_ context.Context, id string, j Job) (err error) {
-			_, err = fmt.Println(id, j.Text)
+		return jobs.Work(ctx, func(_ context.Context, id string, j Job) error {
+			_, err := fmt.Println(id, j.Text)
 			return err
 		})
 	case len(args) == 4 && args[0] == "at":
