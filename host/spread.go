@@ -316,9 +316,7 @@ func (s *spreading) moveAsked(ctx context.Context, one *hosted, request []byte) 
 	if err := spread.Ready(standings, moved.To, s.lease); err != nil {
 		return moved, schema.ErrPreconditionFailed.With("database %s stays at %s: %v", one.name, s.node, err)
 	}
-	if !s.turn.TryLock() {
-		return moved, schema.ErrUnavailable.With("process %s hands another database over: try again", s.node)
-	}
+	s.turn.Lock()
 	defer s.turn.Unlock()
 	err := s.handOver(ctx, one, moved.To)
 	switch {
