@@ -101,7 +101,7 @@ func TestStatusAndHistory(t *testing.T) {
 // TestChangeCollection: ChangeCollection keeps properties that no option names, even when
 // another client changes them concurrently.
 func TestChangeCollection(t *testing.T) {
-	c, err := client.Connect(address)
+	c, err := client.Connect(address, client.WithTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

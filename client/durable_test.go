@@ -163,7 +163,7 @@ var (
 // serverWithTickets connects to lapse; its log has events of every choice.
 func serverWithTickets(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := client.Connect(address)
+	c, err := client.Connect(address, client.WithTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
