@@ -1,6 +1,6 @@
 # What there is to do here. Everything is plain Go; these are its command lines.
 
-.PHONY: build test race stress fuzz long bench bench-quick profile docs screenshots lint hooks ci
+.PHONY: build test race stress fuzz long release image bench bench-quick profile docs screenshots lint hooks ci
 
 build: ## the lapse binary, into the current directory
 	go build -trimpath -ldflags="-s -w" ./cmd/lapse
@@ -24,10 +24,14 @@ fuzz: ## each fuzz target below FUZZIN for FUZZTIME
 	done
 
 long: ## all that is too long for every change: hours
-	-{ command -v chromium && command -v redis-server && command -v jq; } || { apt-get -qq update && apt-get -qq install -y chromium redis-server jq; }
+	-{ command -v chromium && command -v redis-server && command -v jq && command -v debootstrap && command -v rpm && command -v systemd-analyze; } || { apt-get -qq update && apt-get -qq install -y chromium redis-server jq debootstrap rpm systemd; }
 	CI=true go -C test/tools test ./...
 	go -C test/bench test ./...
+	go -C test/release test -timeout 1h ./...
 	$(MAKE) race fuzz bench-quick stress
+
+release: ## archives, packages, SBOM and sums into dist, of the tag or a snapshot: minutes
+	test/release/release.sh
 
 bench: ## lapse beside its peers, into test/bench/table/table.json and docs/benchmarks.md: about an hour
 	go -C test/bench run ./table
@@ -49,7 +53,7 @@ screenshots: ## the pictures of docs/console.md; needs chromium
 
 lint: ## what CI checks besides the tests
 	gofmt -l .
-	for module in . examples test/bench test/tools; do \
+	for module in . examples test/bench test/tools test/release; do \
 	  go -C $$module mod tidy -diff && go -C $$module vet ./... && go -C $$module tool staticcheck ./... || exit 1; \
 	done
 

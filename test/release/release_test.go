@@ -1,0 +1,251 @@
+package release
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// command runs a program at the root of the repository, or fails the test.
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// need skips the test if a program is missing.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, one := range programs {
+		if _, err := exec.LookPath(one); err != nil {
+			t.Skip(err)
+		}
+	}
+}
+
+// TestRelease: a release has all its files; two runs give the same bytes; the binaries are
+// of at most 45 MiB and name version and commit; the deb can be installed, upgraded and
+// removed, and data stay.
+func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds six binaries twice")
+	}
+	command(t, "test/release/release.sh")
+	sums := read(t, "dist/SHA256SUMS")
+	command(t, "test/release/release.sh")
+	if again := read(t, "dist/SHA256SUMS"); again != sums {
+		t.Errorf("two runs differ:\n%s\n%s", sums, again)
+	}
+	t.Run("files", func(t *testing.T) { testFiles(t, sums) })
+	t.Run("binaries", testBinaries)
+	t.Run("sbom", testSBOM)
+	t.Run("deb", testDeb)
+	t.Run("rpm", testRPM)
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// one returns the only file below dist that matches.
+func one(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(root, "dist", pattern))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %q %v", pattern, found, err)
+	}
+	path, err := filepath.Abs(found[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// testFiles: SHA256SUMS has every file, with its sum, and an archive has what it should.
+func testFiles(t *testing.T, sums string) {
+	want := []string{}
+	for _, arch := range []string{"amd64", "arm64"} {
+		want = append(want, "linux_"+arch+".tar.gz", "darwin_"+arch+".tar.gz", "windows_"+arch+".zip", "linux_"+arch+".deb", "linux_"+arch+".rpm",
+			"linux_"+arch+".cdx.json", "darwin_"+arch+".cdx.json", "windows_"+arch+".cdx.json")
+	}
+	lines := strings.Split(strings.TrimSpace(sums), "\n")
+	if len(lines) != len(want) {
+		t.Errorf("%d sums, want %d:\n%s", len(lines), len(want), sums)
+	}
+	for _, suffix := range want {
+		file := one(t, "lapse_*_"+suffix)
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(content)
+		if line := hex.EncodeToString(sum[:]) + "  " + filepath.Base(file); !strings.Contains(sums, line) {
+			t.Errorf("SHA256SUMS lacks %s", line)
+		}
+	}
+	list := command(t, "tar", "-tf", one(t, "lapse_*_linux_amd64.tar.gz"))
+	for _, file := range []string{"/lapse\n", "/man/lapse-serve.1\n", "/completions/lapse.bash\n", "/completions/_lapse\n", "/LICENSE\n", "/CHANGELOG.md\n"} {
+		if !strings.Contains(list, file) {
+			t.Errorf("the archive lacks %s:\n%s", file, list)
+		}
+	}
+}
+
+func testBinaries(t *testing.T) {
+	found, err := filepath.Glob(filepath.Join(root, "dist/lapse_*/lapse*"))
+	if err != nil || len(found) != 6 {
+		t.Fatalf("%q %v", found, err)
+	}
+	for _, file := range found {
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %.1f MiB", file, float64(info.Size())/(1<<20))
+		if info.Size() > 45<<20 {
+			t.Errorf("%s has %d bytes", file, info.Size())
+		}
+	}
+	if runtime.GOOS != "linux" {
+		return
+	}
+	line := command(t, one(t, "lapse_linux_"+runtime.GOARCH+"*/lapse"), "--version")
+	commit := strings.TrimSpace(command(t, "git", "rev-parse", "HEAD"))
+	if !regexp.MustCompile(`^lapse \d+\.\d+\.\d+\S*, commit ` + commit[:12] + `, 20\d\d-\d\d-\d\dT`).MatchString(line) {
+		t.Errorf("--version says %s", line)
+	}
+}
+
+// testSBOM: it names the modules of the binary, and no time and serial number.
+func testSBOM(t *testing.T) {
+	text, err := os.ReadFile(one(t, "lapse_*_linux_amd64.cdx.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d map[string]any
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	metadata, _ := d["metadata"].(map[string]any)
+	if d["bomFormat"] != "CycloneDX" || d["serialNumber"] != nil || metadata["timestamp"] != nil {
+		t.Errorf("%.300s", text)
+	}
+	for _, module := range []string{"github.com/nats-io/nats-server/v2", "github.com/cockroachdb/pebble/v2", `"std"`} {
+		if !bytes.Contains(text, []byte(module)) {
+			t.Errorf("it lacks %s", module)
+		}
+	}
+}
+
+// testDeb installs, upgrades, removes and purges the package in a new Debian. The data and
+// a changed configuration stay.
+func testDeb(t *testing.T) {
+	need(t, "debootstrap", "dpkg-deb", "chroot")
+	if os.Getuid() != 0 {
+		t.Skip("chroot needs root")
+	}
+	dir := t.TempDir()
+	command(t, "debootstrap", "--variant=minbase", "bookworm", dir)
+	deb := one(t, "lapse_*_linux_"+runtime.GOARCH+".deb")
+	// The next version is the same with another number.
+	next := filepath.Join(dir, "next")
+	command(t, "dpkg-deb", "--raw-extract", deb, next)
+	control, err := os.ReadFile(filepath.Join(next, "DEBIAN/control"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	control = regexp.MustCompile(`(?m)^Version: .*$`).ReplaceAll(control, []byte("Version: 99.0.0"))
+	if err := os.WriteFile(filepath.Join(next, "DEBIAN/control"), control, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "dpkg-deb", "--build", next, filepath.Join(dir, "next.deb"))
+	command(t, "cp", deb, filepath.Join(dir, "this.deb"))
+
+	run := func(args ...string) string { return command(t, "chroot", append([]string{dir}, args...)...) }
+	// A server in there stores a document, or finds it.
+	serve := func(commands string) string {
+		return run("sh", "-c", `LAPSE_STORE_DIR=/var/lib/lapse LAPSE_CONSOLE=off lapse serve --listen 127.0.0.1:14222 2>/tmp/lapse.log & pid=$!
+for i in $(seq 600); do grep -q ready /tmp/lapse.log && break; sleep 0.1; done
+`+commands+`; code=$?; kill $pid; wait $pid || code=$?; cat /tmp/lapse.log >&2; exit $code`)
+	}
+	run("dpkg", "--install", "/this.deb")
+	if line := run("lapse", "--version"); !strings.HasPrefix(line, "lapse ") {
+		t.Errorf("--version says %s", line)
+	}
+	serve(`lapse collection create c --server nats://127.0.0.1:14222 && lapse document create c a '{"n":1}' --server nats://127.0.0.1:14222`)
+	run("sh", "-c", "echo LAPSE_RETAIN=30d >> /etc/lapse/lapse.env")
+	run("dpkg", "--install", "/next.deb")
+	if env := run("cat", "/etc/lapse/lapse.env"); !strings.Contains(env, "\nLAPSE_RETAIN=30d\n") {
+		t.Errorf("the upgrade changed lapse.env:\n%s", env)
+	}
+	if document := serve(`lapse document get c a --server nats://127.0.0.1:14222`); !strings.Contains(document, `"n":1`) {
+		t.Errorf("after the upgrade: %s", document)
+	}
+	for _, how := range []string{"--remove", "--purge"} {
+		run("dpkg", how, "lapse")
+		run("test", "-d", "/var/lib/lapse/jetstream")
+		run("test", "!", "-e", "/usr/bin/lapse")
+	}
+	run("test", "!", "-e", "/etc/lapse/lapse.env")
+	run("dpkg", "--install", "/this.deb")
+	if document := serve(`lapse document get c a --server nats://127.0.0.1:14222`); !strings.Contains(document, `"n":1`) {
+		t.Errorf("after it was installed again: %s", document)
+	}
+}
+
+// testRPM: rpm reads the package, which has the same files.
+func testRPM(t *testing.T) {
+	need(t, "rpm")
+	file := one(t, "lapse_*_linux_amd64.rpm")
+	list := command(t, "rpm", "-qp", "--nosignature", "--list", file)
+	for _, path := range []string{"/usr/bin/lapse\n", "/usr/lib/systemd/system/lapse.service\n", "/etc/lapse/lapse.env\n", "/usr/share/man/man1/lapse-serve.1.gz\n"} {
+		if !strings.Contains(list, path) {
+			t.Errorf("it lacks %s:\n%s", path, list)
+		}
+	}
+	if config := command(t, "rpm", "-qp", "--nosignature", "--configfiles", file); config != "/etc/lapse/lapse.env\n" {
+		t.Errorf("its configuration files are %s", config)
+	}
+}
+
+// TestUnitFile: systemd accepts the unit, and rates its exposure below 2.
+func TestUnitFile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("systemd is not everywhere")
+	}
+	need(t, "systemd-analyze")
+	binary := filepath.Join(t.TempDir(), "lapse")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Only what is installed can be verified.
+	unit := strings.NewReplacer("/usr/bin/lapse", binary, "man:lapse-serve(1) ", "").Replace(read(t, "deploy/systemd/lapse.service"))
+	file := filepath.Join(t.TempDir(), "lapse.service")
+	if err := os.WriteFile(file, []byte(unit), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out := command(t, "systemd-analyze", "verify", file); out != "" {
+		t.Errorf("systemd-analyze verify: %s", out)
+	}
+	command(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", file)
+}
