@@ -40,6 +40,10 @@ type Options struct {
 	// Metrics is HOST:PORT of /metrics (Prometheus), /healthz, /readyz and /status over
 	// HTTP; empty for none. They are served from before the databases are opened.
 	Metrics string
+	// HealthSocket is the path of a Unix socket at which the same is served as at Metrics,
+	// without /metrics: for a healthcheck on this machine that knows no address; empty for
+	// none. What a process that was killed has left there is replaced.
+	HealthSocket string
 	// Profiles adds Go's profiles and execution traces to Metrics, below /debug/pprof/.
 	Profiles bool
 	// Console is the web console, which an External server cannot have.

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
+	"os"
 	"runtime"
 	"strings"
 	"syscall"
@@ -22,25 +24,44 @@ import (
 	"github.com/lapsedb/lapse/webserver"
 )
 
-// serveWatchers serves HTTP at Metrics, if given, until stop is called: /metrics for
-// Prometheus, /healthz and /readyz for orchestrators and load balancers, /status for
-// people.
+// serveWatchers serves HTTP at Metrics and HealthSocket, if given, until stop is called:
+// /healthz and /readyz for orchestrators and load balancers, /status for people, and at
+// Metrics /metrics for Prometheus.
 func (r *run) serveWatchers() (stop func(), err error) {
-	if r.Metrics == "" {
-		return func() {}, nil
+	stopHealth, err := r.serveHealth()
+	if err != nil || r.Metrics == "" {
+		return stopHealth, err
 	}
 	listener, err := listenHTTP(r.Metrics)
 	if err != nil {
+		stopHealth()
 		return nil, fmt.Errorf("cannot serve metrics at %s: %w: choose another address with --metrics HOST:PORT", r.Metrics, err)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&r.monitors, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := watchers(registry, &r.monitors)
+	mux := watchers(&r.monitors)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	if r.Profiles {
 		addProfiles(mux)
 	}
-	return webserver.Serve(listener, mux, "metrics", r.Processor.Logger), nil
+	stopMetrics := webserver.Serve(listener, mux, "metrics", r.Processor.Logger)
+	return func() { stopMetrics(); stopHealth() }, nil
+}
+
+// serveHealth serves HTTP at HealthSocket, if given, until stop is called.
+func (r *run) serveHealth() (stop func(), err error) {
+	if r.HealthSocket == "" {
+		return func() {}, nil
+	}
+	if info, err := os.Lstat(r.HealthSocket); err == nil && info.Mode().Type() == fs.ModeSocket {
+		_ = os.Remove(r.HealthSocket) // if that fails, listening does
+	}
+	listener, err := net.Listen("unix", r.HealthSocket)
+	if err != nil {
+		return nil, fmt.Errorf("cannot serve health at %s: %w: choose another path with --health-socket PATH", r.HealthSocket, err)
+	}
+	return webserver.Serve(listener, watchers(&r.monitors), "health", r.Processor.Logger), nil
 }
 
 // listenHTTP listens at HOST:PORT. Its error for an address in use has no "already":
@@ -69,9 +90,8 @@ const scrapes = 4
 // statusPatience is the timeout of /status for NATS.
 const statusPatience = 2 * time.Second
 
-func watchers(registry *prometheus.Registry, monitors *monitors) *http.ServeMux {
+func watchers(monitors *monitors) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	handle := func(path string, reply func(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool)) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			query, err := url.ParseQuery(r.URL.RawQuery)

@@ -42,7 +42,7 @@ func newRootCommand(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	root.AddCommand(newManCommand())
+	root.AddCommand(newManCommand(), newHealthcheckCommand(a))
 	root.InitDefaultCompletionCmd()
 	walk(root, func(cmd *cobra.Command) {
 		if !cmd.Runnable() {

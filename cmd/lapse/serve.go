@@ -96,6 +96,7 @@ func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 	addGroup(to, "Web console, with the embedded NATS server", func(flags *pflag.FlagSet) { f.console.add(flags, ", or off") })
 	addGroup(to, "Monitoring and logging", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.Metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
+		flags.StringVar(&f.HealthSocket, "health-socket", "", "serve /healthz, /readyz and /status at the Unix socket `PATH`, for healthchecks on this machine")
 		flags.BoolVar(&f.Profiles, "debug", false, "serve Go's profiles and execution traces at --metrics, below /debug/pprof/")
 		durationVar(flags, &f.Processor.LatenessObjective, "lateness-objective", defaults.LatenessObjective, time.Millisecond,
 			"objective: 99 of 100 expiries at most `DURATION` late; status reports whether it is met")

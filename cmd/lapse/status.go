@@ -166,7 +166,7 @@ func (s *statusCommand) process(ctx context.Context) (text []byte, err error) {
 	}
 	for _, path := range []string{"/readyz", "/status"} {
 		var code int
-		if code, text, err = httpGet(ctx, s.of, path+query); err != nil {
+		if code, text, err = httpGet(ctx, "tcp", s.of, path+query); err != nil {
 			return nil, err
 		}
 		if code != http.StatusOK {
@@ -204,12 +204,12 @@ func (s *statusCommand) askAll(ctx context.Context) ([]client.Process, error) {
 
 // httpGet sends a GET over a connection of its own, without http.Client: when a server
 // speaks first, as NATS does, http.Client prints its text and loses the error.
-func httpGet(ctx context.Context, address, path string) (code int, body []byte, err error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+func httpGet(ctx context.Context, network, address, path string) (code int, body []byte, err error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err == nil {
 		defer conn.Close()
 		defer context.AfterFunc(ctx, func() { conn.Close() })()
-		_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: application/json\r\nConnection: close\r\n\r\n", path, address)
+		_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: lapse\r\nAccept: application/json\r\nConnection: close\r\n\r\n", path)
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("no lapse answers at %s: %w: give the address of its --metrics", address, cmp.Or(ctx.Err(), err))
