@@ -33,6 +33,9 @@ long: ## all that is too long for every change: hours
 release: ## archives, packages, SBOM and sums into dist, of the tag or a snapshot: minutes
 	test/release/release.sh
 
+image: ## the container image lapse, of a binary that is built here; needs Docker or DOCKER=podman
+	deploy/image.sh
+
 bench: ## lapse beside its peers, into test/bench/table/table.json and docs/benchmarks.md: about an hour
 	go -C test/bench run ./table
 
