@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 )
 
 // files writes files with mode 0600, until the first error.
@@ -31,7 +32,7 @@ func (f *files) fail(err error) {
 
 func randomText() string { return rand.Text() }
 
-// nobody is the user and group of the containers if root makes the keys.
+// nobody is the user and group of the containers if root makes the keys without sudo.
 const nobody = 65532
 
 // owner is the user of the containers, which must be able to read the keys.
@@ -40,10 +41,18 @@ type owner struct {
 	root     bool
 }
 
+// chooseOwner returns the user that runs the command, or has called sudo: who makes the keys
+// uses them. A root that is nobody else gets keys for nobody.
 func chooseOwner() owner {
 	o := owner{uid: os.Getuid(), gid: os.Getgid()}
-	if o.uid <= 0 { // or a system without user ids
-		o = owner{uid: nobody, gid: nobody, root: o.uid == 0}
+	if o.uid > 0 {
+		return o
+	}
+	o = owner{uid: nobody, gid: nobody, root: o.uid == 0} // or a system without user ids
+	uid, uidErr := strconv.Atoi(os.Getenv("SUDO_UID"))
+	gid, gidErr := strconv.Atoi(os.Getenv("SUDO_GID"))
+	if o.root && uidErr == nil && gidErr == nil && uid > 0 {
+		o.uid, o.gid = uid, gid
 	}
 	return o
 }

@@ -60,6 +60,9 @@ func run(dir string, hosts []string) error {
 		return err
 	}
 	fmt.Printf("made %s, good for %d days: keep a copy where nobody reads it\n", secrets, lifeDays)
+	if owner.root {
+		fmt.Printf("they belong to user %d, as whom the containers run; for another one: chown -R USER %s %s and set LAPSE_UID and LAPSE_GID in .env\n", owner.uid, secrets, filepath.Join(dir, "data"))
+	}
 	fmt.Printf("NATS_CLUSTER_ADVERTISE of each node must be one of nats-1, nats-2, nats-3, %s, with its port\n", strings.Join(hosts, ", "))
 	return nil
 }
