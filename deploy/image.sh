@@ -14,6 +14,12 @@ for certificates in "${CA_CERTIFICATES:-}" /etc/ssl/certs/ca-certificates.crt /e
   [ -f "$certificates" ] && break
 done
 cp -L "$certificates" build/image/ca-certificates.crt || { echo "give the CA certificates of the image in CA_CERTIFICATES" >&2; exit 1; }
-"${DOCKER:-docker}" build --file deploy/Dockerfile --tag "${IMAGE:-lapse}" --platform "linux/$arch" \
+# The legacy builder knows the engine's own architecture only.
+platform=
+if [ -n "${ARCH:-}" ]; then
+  platform="--platform linux/$arch"
+  export DOCKER_BUILDKIT=1
+fi
+"${DOCKER:-docker}" build --file deploy/Dockerfile --tag "${IMAGE:-lapse}" $platform \
   --build-arg VERSION="$(git describe --tags --always --dirty)" --build-arg REVISION="$(git rev-parse HEAD)" \
   --build-arg CREATED="$(git log -1 --format=%cI)" .
