@@ -27,6 +27,7 @@ long: ## all that is too long for every change: hours
 	-{ command -v chromium && command -v redis-server && command -v jq && command -v debootstrap && command -v rpm && command -v systemd-analyze; } || { apt-get -qq update && apt-get -qq install -y chromium redis-server jq debootstrap rpm systemd; }
 	CI=true go -C test/tools test ./...
 	go -C test/bench test ./...
+	go -C test/helm test ./...
 	go -C test/release test -timeout 1h ./...
 	$(MAKE) race fuzz bench-quick stress
 
@@ -56,7 +57,7 @@ screenshots: ## the pictures of docs/console.md; needs chromium
 
 lint: ## what CI checks besides the tests
 	gofmt -l .
-	for module in . examples test/bench test/tools test/release; do \
+	for module in . examples test/bench test/tools test/release test/helm; do \
 	  go -C $$module mod tidy -diff && go -C $$module vet ./... && go -C $$module tool staticcheck ./... || exit 1; \
 	done
 
