@@ -249,3 +249,11 @@ func TestUnitFile(t *testing.T) {
 	}
 	command(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", file)
 }
+
+// TestWorkflows: actionlint finds nothing in the workflows.
+func TestWorkflows(t *testing.T) {
+	linter := strings.TrimSpace(command(t, "go", "-C", "test/release", "tool", "-n", "actionlint"))
+	if out := command(t, linter, "-no-color", "-shellcheck=", "-pyflakes="); out != "" {
+		t.Error(out)
+	}
+}
