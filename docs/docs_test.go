@@ -209,7 +209,7 @@ var (
 
 // others are flags of commands other than lapse.
 var others = []string{"env-file", "build", "detach", "no-build", "no-deps", "wait", "signal", "arg", "argjson", "export-format", "out", "pattern", "scan", "settings", "table-arn", "uri", "inbox-prefix", "stream", "tlsca", "replicas", "pull", "filter", "defaults", "last-for", "max-pending", "deliver",
-	"account", "allow-pub", "allow-sub", "config-file", "deny-pub", "js-consumer", "js-disk-storage", "js-mem-storage", "js-streams", "local-subject", "name",
+	"account", "allow-pub", "allow-sub", "check", "config-file", "deny-pub", "from-file", "ignore-missing", "now", "publish", "purge", "read-only", "set", "strip-components", "volume", "js-consumer", "js-disk-storage", "js-mem-storage", "js-streams", "local-subject", "name",
 	"nats-resolver", "output-file", "private", "response-threshold", "response-type", "service", "subject", "sys", "sys-account", "target-account", "token"}
 
 // TestNames: every subject, header, event, metric, test and flag in the pages exists.

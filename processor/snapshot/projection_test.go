@@ -1,11 +1,15 @@
 package snapshot_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/processortest"
@@ -47,6 +51,7 @@ func TestProjectionIsACache(t *testing.T) {
 		seen bool // the projection is unusable
 	}{
 		{"removed", w.RemoveProjection, false},
+		{"of a later version", func() { w.Check(ofLaterVersion(w.Options.Dir)) }, true},
 		{"tables truncated", change("*.sst", halve), true},
 		{"tables removed", change("*.sst", remove), true},
 		{"manifest truncated", change("MANIFEST-*", halve), false},
@@ -72,3 +77,25 @@ func TestProjectionIsACache(t *testing.T) {
 		})
 	}
 }
+
+// ofLaterVersion makes a projection one of the format after this one, as a version leaves it
+// that is rolled back.
+func ofLaterVersion(dir string) error {
+	db, err := pebble.Open(dir, &pebble.Options{Logger: quiet{}})
+	if err != nil {
+		return err
+	}
+	cursor := []byte("M") // KEYS.md
+	value, closer, err := db.Get(cursor)
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	later := regexp.MustCompile(`"format":\d+`).ReplaceAll(value, []byte(`"format":999`))
+	return errors.Join(closer.Close(), db.Set(cursor, later, pebble.Sync), db.Close())
+}
+
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)            {}
+func (quiet) Errorf(string, ...any)           {}
+func (quiet) Fatalf(text string, args ...any) { panic(fmt.Sprintf(text, args...)) }
