@@ -150,6 +150,22 @@ const open = "embedded: {noAuth: true}\n"
 
 const monitored = open + "monitoring: {serviceMonitor: true, prometheusRule: true, dashboard: true}"
 
+// TestVersion: the chart is of the version that CHANGELOG.md names first, and runs it.
+func TestVersion(t *testing.T) {
+	chart, err := loader.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).FindSubmatch(text)
+	if newest == nil || chart.Metadata.Version != string(newest[1]) || chart.AppVersion() != string(newest[1]) {
+		t.Errorf("the chart is %s of lapse %s; CHANGELOG.md has %s", chart.Metadata.Version, chart.AppVersion(), newest)
+	}
+}
+
 // TestMonitoring: alerts and dashboard are the files of deploy, which the chart links to.
 func TestMonitoring(t *testing.T) {
 	rules := of[monitoring.PrometheusRule](t, monitored)

@@ -250,6 +250,17 @@ func TestUnitFile(t *testing.T) {
 	command(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", file)
 }
 
+// TestDependabot: dependabot.yml names every module.
+func TestDependabot(t *testing.T) {
+	dependabot := read(t, ".github/dependabot.yml")
+	for file := range strings.Lines(command(t, "git", "ls-files", "go.mod", "*/go.mod")) {
+		dir := filepath.Dir(strings.TrimSpace(file))
+		if !regexp.MustCompile(`directories: .*[\[ ]` + regexp.QuoteMeta(filepath.Join("/", dir)) + `[,\]]`).MatchString(dependabot) {
+			t.Errorf("dependabot.yml leaves out %s", dir)
+		}
+	}
+}
+
 // TestWorkflows: actionlint finds nothing in the workflows.
 func TestWorkflows(t *testing.T) {
 	linter := strings.TrimSpace(command(t, "go", "-C", "test/release", "tool", "-n", "actionlint"))

@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -50,6 +52,24 @@ func build(t *testing.T) string {
 		t.Fatalf("image.sh: %v\n%s", err, out)
 	}
 	return filepath.Join(deploy, "..", "build", "image", "lapse")
+}
+
+// TestContext: the builder gets build/image and nothing else, with which the legacy builder
+// of engine 20.10 gets no keys either: it knows no other file than .dockerignore.
+func TestContext(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(deploy, "..", ".dockerignore"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(regexp.MustCompile(`(?m)^#.*`).ReplaceAllString(string(text), ""))
+	if !slices.Equal(lines, []string{"*", "!build/image"}) {
+		t.Errorf(".dockerignore has %q", lines)
+	}
+	for _, line := range instructions(t) {
+		if strings.HasPrefix(line, "COPY ") && !strings.Contains(line, " build/image/") {
+			t.Errorf("%s is not in the context", line)
+		}
+	}
 }
 
 // TestImageIsStatic: the image needs neither shared libraries nor a shell, which
