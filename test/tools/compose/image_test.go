@@ -51,7 +51,11 @@ func build(t *testing.T) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("image.sh: %v\n%s", err, out)
 	}
-	return filepath.Join(deploy, "..", "build", "image", "lapse")
+	binary, err := filepath.Abs(filepath.Join(deploy, "..", "build", "image", "lapse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
 }
 
 // TestContext: the builder gets build/image and nothing else, with which the legacy builder
