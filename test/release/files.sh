@@ -2,7 +2,7 @@
 # Makes what a release has besides binaries, into build: man pages and completions, of the
 # version, commit and date given.
 set -eu
-rm -rf build
+rm -rf build/man build/completions
 mkdir -p build/man build/completions
 CGO_ENABLED=0 go build -trimpath -ldflags "-X main.version=$1 -X main.commit=$2 -X main.date=$3" -o build/lapse ./cmd/lapse
 build/lapse man build/man
