@@ -1,11 +1,13 @@
 // One document: its content, when it expires, and its history across lives.
-import {html, useEffect, useState} from '../html.js';
+import {html, useEffect, useRef, useState} from '../html.js';
 import {ask, call} from '../api.js';
 import {about, now, status} from '../state.js';
 import {duration, number} from '../format.js';
 import {content, member, members, elements, ownTTL, pretty} from '../json.js';
 import {around, diff} from '../diff.js';
-import {link} from '../route.js';
+import {draftOf, keepDraft} from '../drafts.js';
+import {Copy, upserts} from '../copy.js';
+import {at, go, link} from '../route.js';
 import {Badge, Confirm, Fault, JSONText, Seconds, sizeOf, Time} from '../parts.js';
 
 const historyLimit = 100;
@@ -68,52 +70,85 @@ export function Document({name, id}) {
     return () => { clearTimeout(timer); abort.abort(); };
   }, [changes, awaited, awaited ? status.value?.seq : 0]);
   const after = text && collection && afterRelease(text, collection.defaultTtl ?? null);
-  const changed = () => setChanges(changes + 1);
+  const changed = () => setChanges(n => n + 1);
+  // A change by somebody else shows by the version or the deadline: an id is the first that begins with it.
+  const seq = status.value?.seq;
+  useEffect(() => {
+    if (awaited || text === undefined || !collection) return;
+    const abort = new AbortController();
+    call('query', {collection: name, body: {idPrefix: id, select: ['/id'], deadlines: true, limit: 1}, signal: abort.signal}).then(reply => {
+      const [first] = JSON.parse(reply).documents, lives = first?.id === id;
+      if (lives ? !text || first._etag !== JSON.parse(member(text, '_etag')) || (first._deadline ?? undefined) !== live.life.at : text) changed();
+    }, () => {}); // the next status asks again
+    return () => abort.abort();
+  }, [seq]);
   const write = about.value.write;
   return html`<nav class="crumbs" aria-label="Path"><a href=${link('documents', name)}>${name}</a></nav>
     <h1><bdi>${id}</bdi></h1>
     <${Fault} error=${error} />
     ${text === '' && last && html`<p class="state"><${Badge} kind="bad">${ended ? words[last.type].toLowerCase() : passed ? 'expired' : 'does not exist'}<//></p>
-      ${write && collection && ended && last.body && html`<${Restore} name=${name} id=${id} onChanged=${changed}>Restore<//>`}`}
+      ${write && collection && ended && last.body && html`<${Restore} name=${name} id=${id} onChanged=${changed}>Restore<//>`}
+      ${write && collection && html`<${Lost} name=${name} id=${id} onChanged=${changed} />`}`}
     ${text && collection && html`<p class="state"><${State} text=${text} life=${live.life} after=${after} defaultTtl=${collection.defaultTtl ?? null} /></p>
-      <${Live} key=${member(text, '_etag')} name=${name} id=${id} text=${text} hold=${live.life.hold} releasable=${!(after <= current)} expired=${passed} onChanged=${changed} />`}
+      <${Live} name=${name} id=${id} text=${text} hold=${live.life.hold} releasable=${!(after <= current)} expired=${passed} onChanged=${changed} />`}
     ${history?.length > 0 && html`<${History} events=${history} restore=${write && collection && text === '' && {name, id, onChanged: changed}} />`}`;
 }
 
 // failure is a fault as the page says it.
 const failure = fault => fault.code === 412 ? new Error('Somebody was faster: the document has changed since you looked at it. Load it again, and repeat your change.') : fault;
 
+const done = {'document.replace': 'Saved', 'document.patch': 'Time to live changed', 'document.touch': 'Renewed', 'document.hold': 'Held', 'document.release': 'Released'};
+
 function Live({name, id, text, hold, releasable, expired, onChanged}) {
   const etag = JSON.parse(member(text, '_etag'));
-  const [draft, setDraft] = useState(null);
+  const [draft, setDraft] = useState(draftOf(name, id)); // {text, base, etag}: the version that it changes
   const [n, setN] = useState(null);
   const [unit, setUnit] = useState('hours');
   const [reason, setReason] = useState('');
   const [error, setError] = useState(null);
+  const [said, setSaid] = useState('');
+  const edit = useRef();
+  const keep = next => { keepDraft(next, name, id); setDraft(next); };
+  const leave = () => { keep(null); setError(null); setTimeout(() => edit.current?.focus()); };
   // A change is of the version that is shown. A hold is not: it is for the document,
   // whoever writes it meanwhile.
   const change = async (op, body = '') => {
     try {
-      await call(op, {collection: name, id, body, etag: op === 'document.hold' ? undefined : etag});
+      const reply = await call(op, {collection: name, id, body, etag: op === 'document.hold' ? undefined : etag});
+      const version = reply && member(reply, '_etag');
       setError(null); setReason('');
+      setSaid(done[op] ? done[op] + (version ? `, version ${JSON.parse(version)}` : '') : '');
+      if (op === 'document.replace') leave();
       onChanged();
-    } catch (fault) { setError(failure(fault)); }
+    } catch (fault) {
+      if (fault.code === 412 && op === 'document.replace') onChanged(); // the draft stays, beside the other change
+      else setError(failure(fault));
+      setSaid('');
+    }
   };
   const shown = pretty(content(text));
   const write = about.value.write && !expired, held = hold !== null;
   return html`
     <p class="faint">version ${etag}, modified <${Time} ms=${Number(member(text, '_ts')) * 1000} />, ${number(new Blob([text]).size)} bytes · <a href="#/feed?${new URLSearchParams({collection: name, id})}">Feed</a></p>
-    ${draft === null ? html`<${JSONText} text=${shown} label="Content" />` : html`
-      <label class="field">Content <textarea class="json" rows=${Math.min(30, Math.max(6, draft.split('\n').length))} spellcheck=${false} value=${draft} onInput=${e => setDraft(e.target.value)}></textarea></label>`}
-    <${Fault} error=${error} />
+    ${!draft ? html`<${JSONText} text=${shown} label="Content" />` : html`
+      ${draft.etag !== etag && html`<section class="card"><h2>The document has changed since your draft began</h2>
+        <p>Your draft is of version ${draft.etag}; now it is version ${etag}.</p>
+        <div class="beside"><div><h3>Mine</h3><${Diff} before=${draft.base} after=${draft.text} /></div><div><h3>Theirs</h3><${Diff} before=${draft.base} after=${shown} /></div></div>
+        <details><summary>Common version ${draft.etag}</summary><${JSONText} text=${draft.base} label="Common version" /></details></section>`}
+      <label class="field">Content <textarea class="json" rows=${Math.min(30, Math.max(6, draft.text.split('\n').length))} spellcheck=${false} value=${draft.text} onInput=${e => keep({...draft, text: e.target.value})}></textarea></label>`}
+    <${Fault} error=${error} /><p class="good" role="status">${said}</p>
+    ${about.value.write && html`<div class="row actions">
+      ${!draft ? html`<button type="button" ref=${edit} disabled=${expired} onClick=${() => { setSaid(''); keep({text: shown, base: shown, etag}); }}>Edit</button>`
+        : html`<button type="button" class="primary" disabled=${expired} onClick=${() => change('document.replace', draft.text)}>${draft.etag === etag ? 'Save' : 'Save mine over it'}</button>
+          <button type="button" onClick=${leave}>${draft.etag === etag ? 'Cancel' : 'Discard mine'}</button>`}
+      <button type="button" onClick=${() => { keepDraft({id: `${id}-copy`, text: pretty(content(text, ['id']))}, name, ''); go(at(['documents', name], {new: true})); }}>Duplicate</button>
+    </div>`}
+    <${Copy} texts=${() => ({JSON: shown, ...upserts(name, id, content(text, ['id']))})} />
     ${write && html`<div class="row actions">
-      ${draft === null
-        ? html`<button type="button" onClick=${() => setDraft(shown)}>Edit</button>`
-        : html`<button type="button" class="primary" onClick=${() => change('document.replace', draft)}>Save</button><button type="button" onClick=${() => setDraft(null)}>Cancel</button>`}
       <button type="button" onClick=${onChanged}>Load again</button>
       <${Confirm} ask="Delete this document?" disabled=${held} onYes=${() => change('document.delete')}>Delete<//>
     </div>
-    <div class="row stretch"><fieldset class="row actions" disabled=${draft !== null}><legend>Time to live</legend>
+    <div class="row stretch"><fieldset class="row actions" disabled=${Boolean(draft)}><legend>Time to live</legend>
       <${Seconds} label="Time to live" value=${n} unit=${unit} onChange=${(value, u) => { setN(value); setUnit(u); }} />
       <button type="button" disabled=${!n} onClick=${() => change('document.patch', {ttl: n * sizeOf(unit)})}>Set</button>
       <button type="button" onClick=${() => change('document.patch', {ttl: -1})}>Never</button>
@@ -125,6 +160,17 @@ function Live({name, id, text, hold, releasable, expired, onChanged}) {
       <button type="button" title="It neither expires nor can be deleted until its release" onClick=${() => change('document.hold', reason && {reason})}>${held ? 'Change the reason' : 'Hold'}</button>
       ${held && html`<${Confirm} ask=${releasable ? 'Release it?' : 'Release it and let it expire?'} onYes=${() => change('document.release')}>Release<//>`}
     </fieldset></div>`}`;
+}
+
+// Lost is the draft of a document that lives no more.
+function Lost({name, id, onChanged}) {
+  const [draft, setDraft] = useState(draftOf(name, id));
+  const [error, setError] = useState(null);
+  const leave = () => { keepDraft(null, name, id); setDraft(null); };
+  const create = () => call('document.create', {collection: name, id, body: draft.text}).then(() => { leave(); onChanged(); }, setError);
+  if (!draft) return '';
+  return html`<section class="card"><h2>Your draft of version ${draft.etag}</h2><${JSONText} text=${draft.text} label="Draft" /><${Fault} error=${error} />
+    <div class="row actions"><button type="button" class="primary" onClick=${create}>Create it again</button><button type="button" onClick=${leave}>Discard mine</button></div></section>`;
 }
 
 // Restore is a button that brings back a version, or the last one.
@@ -179,7 +225,7 @@ function Event({e, before, open: initially, restore}) {
   return html`<p><strong>${words[e.type] ?? e.type}</strong>${note(e)} <span class="faint"><${Time} ms=${Date.parse(e.time)} fine />, sequence ${number(e.seq)}</span></p>
     ${e.body && (isVersion || lasts.includes(e.type)) && html`<details open=${open} onToggle=${event => setOpen(event.target.open)}>
       <summary>${before ? 'Changes' : isVersion ? 'Content' : 'Last content'}</summary>
-      ${open && (before ? html`<${Diff} before=${before.body} after=${e.body} />` : html`<${JSONText} text=${pretty(content(e.body))} label="Content at sequence ${e.seq}" />`)}
+      ${open && (before ? html`<${Diff} before=${pretty(content(before.body))} after=${pretty(content(e.body))} />` : html`<${JSONText} text=${pretty(content(e.body))} label="Content at sequence ${e.seq}" />`)}
       ${open && restore && isVersion && html`<${Restore} ...${restore} version=${e.seq}>Restore this version<//>`}
     </details>`}`;
 }
@@ -187,7 +233,7 @@ function Event({e, before, open: initially, restore}) {
 const shownLines = 1000;
 
 function Diff({before, after}) {
-  const lines = around(diff(pretty(content(before)), pretty(content(after))));
+  const lines = around(diff(before, after));
   if (lines.every(line => line === null)) return html`<p class="faint">The content is the same.</p>`;
   return html`<pre class="json diff" tabindex="0" role="region" aria-label="Changes">${lines.slice(0, shownLines).map(line =>
     line === null ? html`<span class="faint">…${'\n'}</span>` : html`<span class=${line[0] === '+' ? 'added' : line[0] === '-' ? 'removed' : ''}>${line[0]} ${line[1]}${'\n'}</span>`)}</pre>`;

@@ -5,6 +5,8 @@ import {call} from '../api.js';
 import {about, times} from '../state.js';
 import {bytes, number} from '../format.js';
 import {content, elements, find, member, ownTTL} from '../json.js';
+import {draftOf, keepDraft} from '../drafts.js';
+import {Copy, queries} from '../copy.js';
 import {at, go, link} from '../route.js';
 import {Fault, instant, Left, Picker, Table, Time, When} from '../parts.js';
 
@@ -54,6 +56,13 @@ function body(form, more) {
   if (form.select.trim()) add('select', ['/id', '/ttl', '/_ts', ...split(form.select)].filter((path, i, all) => all.indexOf(path) === i));
   for (const [name, value] of Object.entries(more)) add(name, value);
   return '{' + parts.join(',') + '}';
+}
+
+// flagsOf are the flags of `lapse query` for what the form says.
+function flagsOf(form) {
+  const flags = [['where', form.where.trim()], ['params', form.params.trim()], ['held', form.list === 'held'], ['select', split(form.select).join()], ['limit', Number(form.limit)]];
+  if (form.list !== 'due') flags.push(['id-prefix', form.idPrefix], ['order-by', split(form.orderBy).map(part => part.replace(/^(.*?)\s+desc$/i, '-$1').replace(/\s+asc$/i, '')).join()]);
+  return flags.filter(([, value]) => value);
 }
 
 // titles are what the page calls members of a request, which messages of the server name.
@@ -152,9 +161,10 @@ export function Documents({name, query}) {
         <span aria-live="polite">${busy ? 'Running…' : count === null ? '' : `${number(count)} ${count === 1 ? 'document matches' : 'documents match'}`}</span>
       </div>
       <${Fault} error=${fault('form')} />
+      <${Copy} texts=${() => queries(name, flagsOf(form), body(form, {limit: form.limit}))} />
     </form>
     ${result && html`<${Result} name=${name} result=${result} page=${Number(query.get('page')) || 1} />`}
-    ${about.value.write && html`<${Create} name=${name} />`}`}`;
+    ${about.value.write && html`<${Create} key=${query.has('new')} name=${name} open=${query.has('new')} />`}`}`;
 }
 
 function Result({name, result: {form, documents, cut, next, plan}, page}) {
@@ -186,19 +196,20 @@ function Row({name, text, cut, paths}) {
       : html`<td><code class="preview">${cut ? cut.text + '…' : short(content(text, ['_deadline']))}</code>${cut && html`<span class="faint">${bytes(cut.bytes)}</span>`}</td>`}</tr>`;
 }
 
-function Create({name}) {
-  const [id, setID] = useState('');
-  const [text, setText] = useState('{\n  \n}');
+function Create({name, open}) {
+  const [draft, setDraft] = useState(draftOf(name, '') ?? {id: '', text: '{\n  \n}'});
   const [error, setError] = useState(null);
+  const keep = next => { setDraft(next); keepDraft(next, name, ''); };
   const create = async e => {
     e.preventDefault();
     try {
-      await call('document.create', {collection: name, id, body: text});
-      go(link('documents', name, id));
+      await call('document.create', {collection: name, id: draft.id, body: draft.text});
+      keepDraft(null, name, '');
+      go(link('documents', name, draft.id));
     } catch (fault) { setError(fault); }
   };
-  return html`<details class="card"><summary>New document</summary><form onSubmit=${create}>
-    <label class="field">id <input required spellcheck=${false} autocomplete="off" value=${id} onInput=${e => setID(e.target.value)} /></label>
-    <label class="field">Content <textarea class="json" rows="6" spellcheck=${false} value=${text} onInput=${e => setText(e.target.value)}></textarea></label>
+  return html`<details class="card" open=${open}><summary>New document</summary><form onSubmit=${create}>
+    <label class="field">id <input required spellcheck=${false} autocomplete="off" value=${draft.id} ref=${e => open && !draft.touched && e?.select()} onInput=${e => keep({...draft, touched: true, id: e.target.value})} /></label>
+    <label class="field">Content <textarea class="json" rows="6" spellcheck=${false} value=${draft.text} onInput=${e => keep({...draft, touched: true, text: e.target.value})}></textarea></label>
     <${Fault} error=${error} /><button class="primary">Create</button></form></details>`;
 }

@@ -175,19 +175,76 @@ func TestStaleETagRefused(t *testing.T) {
 	b.until(`!document.querySelector('input[type=checkbox]').checked`)
 
 	b.visit("documents/" + coll.Name() + "/a")
-	b.click("button", "Edit")
-	b.fill("textarea", `{"n":2}`)
-	put(t, coll, "a", `{"n":3}`)
-	b.click("button.primary", "Save")
-	b.sees("Somebody was faster")
-	b.load("documents/" + coll.Name() + "/a")
-	b.sees(`"n": 3`)
+	b.sees(`"n": 1`)
+	// The page notices a change, unless its status is older than a click.
+	eval[any](b, `void (window.real = fetch, window.fetch = (url, init) => String(url).includes('api/query') ? new Promise(() => {}) : real(url, init))`)
 	put(t, coll, "a", `{"n":4}`)
 	b.click("button", "Touch")
 	b.sees("Somebody was faster")
+	eval[any](b, `void (window.fetch = real)`)
 	if item, err := client.Get[json.RawMessage](t.Context(), coll, "a"); err != nil || !strings.Contains(string(item.Value), `"n":4`) {
 		t.Errorf("%s, %v", item.Value, err)
 	}
+}
+
+// TestDrafts: a draft survives a 412, Back and a reload, stands beside the other change, and is
+// saved over it; the page notices changes and says what it did.
+func TestDrafts(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	put(t, coll, "a", `{"n":1}`)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.expect("412")
+	b.expect("404")
+	page := "documents/" + coll.Name() + "/a"
+	has := func(want string) {
+		t.Helper()
+		item, err := client.Get[json.RawMessage](t.Context(), coll, "a")
+		if err != nil || !strings.Contains(string(item.Value), want) {
+			t.Errorf("%s, %v, want %s", item.Value, err, want)
+		}
+	}
+	b.visit(page)
+	b.sees(`"n": 1`)
+	put(t, coll, "a", `{"n":2}`)
+	b.sees(`"n": 2`)
+	b.click("button", "Edit")
+	b.fill("textarea", `{"n":2,"mine":true}`)
+	b.click("button.primary", "Save")
+	b.until(`/^Saved, version \d+$/.test(document.querySelector('p[role=status]').innerText) && document.activeElement.innerText === 'Edit'`)
+	has(`"mine":true`)
+
+	b.click("button", "Edit")
+	b.fill("textarea", `{"n":3,"mine":true}`)
+	put(t, coll, "a", `{"n":2,"mine":true,"theirs":true}`)
+	conflict := func() {
+		t.Helper()
+		b.until(`document.querySelectorAll('.beside .diff .added').length >= 2 && document.querySelectorAll('.beside .diff')[1].innerText.includes('"theirs": true') && document.querySelector('textarea').value === '{"n":3,"mine":true}'`)
+	}
+	b.click("button.primary", "Save")
+	conflict()
+	b.visit("collections")
+	eval[any](b, `history.back()`)
+	conflict()
+	b.load(page)
+	conflict()
+	b.click("button.primary", "Save mine over it")
+	b.until(`document.querySelector('textarea') === null`)
+	has(`"n":3,"mine":true`)
+
+	b.click("button", "Edit")
+	b.fill("textarea", `{"n":5}`)
+	if err := client.Delete(t.Context(), coll, "a"); err != nil {
+		t.Fatal(err)
+	}
+	b.click("button", "Create it again")
+	b.until(`document.querySelector('.state .badge')?.innerText === 'never expires'`)
+	has(`"n":5`)
+
+	b.click("button", "Duplicate")
+	b.until(`document.querySelector('details[open] input').value === 'a-copy'`)
+	b.click("details button.primary", "Create")
+	b.until(`document.querySelector('h1').innerText === 'a-copy'`)
 }
 
 // TestDocumentPage follows a document: a countdown to its expiry, its last content,
