@@ -67,24 +67,29 @@ function label(at, step, mode) {
 export function Bars({forecast, most, onZoom, onPick, height = 240, title}) {
   const {buckets} = forecast;
   const width = forecast.bucket; // the first and the last may be cut, but bars are of one width
-  const data = [buckets.map((b, i) => i === 0 ? b.until - width : b.from), buckets.map(b => b.due)];
+  const begins = buckets.map((b, i) => i === 0 ? b.until - width : b.from);
+  // What expires at once is a bar before the first.
+  const data = forecast.atOnce > 0 ? [[begins[0] - width, ...begins], [null, ...buckets.map(b => b.due)], [forecast.atOnce, ...buckets.map(() => null)]] : [begins, buckets.map(b => b.due)];
   const mode = times.value;
+  const on = useRef();
+  on.current = {zoom: onZoom, pick: onPick}; // of the page as it is, which a plot outlives
   const under = u => { // the pointer
     const at = u.posToVal(u.cursor.left, 'x');
-    return u.cursor.left >= 0 && buckets.find((b, i) => b.due > 0 && data[0][i] <= at && at < data[0][i] + width);
+    return u.cursor.left >= 0 && buckets.find((b, i) => b.due > 0 && begins[i] <= at && at < begins[i] + width);
   };
   const element = usePlot(() => ({
     height, legend: {show: false},
     cursor: {y: false, points: {show: false}, drag: {x: Boolean(onZoom), y: false, setScale: false}},
     scales: {x: {time: false, range: () => [data[0][0], data[0].at(-1) + width]}, y: {range: (_, least, top) => [0, Math.max(1, 1.05 * (most ?? top))]}},
-    axes: [{...axis(), values: (_, all, __, ___, step) => all.map(at => label(at, step, mode)), incrs: [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2419200, 7257600, 31536000], space: 72, size: 28},
+    axes: [{...axis(), values: (_, all, __, ___, step) => all.map(at => at < begins[0] ? '' : label(at, step, mode)), incrs: [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2419200, 7257600, 31536000], space: 72, size: 28},
       {...axis(), values: (_, all) => all.map(n => Number.isInteger(n) ? number(n) : ''), size: 70, space: 30}],
-    series: [{}, {stroke: color('--accent'), fill: color('--accent'), width: 0, points: {show: false}, paths: uPlot.paths.bars({size: [1, 100], gap: 2, align: 1})}],
+    series: [{}, ...['--accent', '--bad'].slice(0, data.length - 1).map(name => ({stroke: color(name), fill: color(name), width: 0, points: {show: false}, paths: uPlot.paths.bars({size: [1, 100], gap: 2, align: 1})}))],
     hooks: {
-      ready: [u => { if (onPick) u.over.addEventListener('click', () => { const bucket = under(u); if (bucket) onPick(bucket); }); }],
+      ready: [u => { if (onPick) u.over.addEventListener('click', () => { const bucket = under(u); if (bucket) on.current.pick(bucket); }); }],
       setCursor: [u => {
         const bucket = under(u);
-        u.over.title = bucket ? `${moment(bucket.from * 1000, mode, clock())}: ${count(bucket.due, 'document')}` : '';
+        const atOnce = data[2] && u.cursor.left >= 0 && u.posToVal(u.cursor.left, 'x') < begins[0];
+        u.over.title = bucket ? `${moment(bucket.from * 1000, mode, clock())}: ${count(bucket.due, 'document')}` : atOnce ? `at once: ${count(forecast.atOnce, 'document')}` : '';
         u.over.style.cursor = bucket && onPick ? 'pointer' : '';
       }],
       setSelect: [u => {
@@ -92,7 +97,7 @@ export function Bars({forecast, most, onZoom, onPick, height = 240, title}) {
         const from = Math.floor(u.posToVal(u.select.left, 'x')), until = Math.ceil(u.posToVal(u.select.left + u.select.width, 'x'));
         u.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
         const [first] = buckets; // its bar begins before now
-        onZoom(Math.max(from, first.from), until > first.from ? until : first.until);
+        on.current.zoom(Math.max(from, first.from), until > first.from ? until : first.until);
       }
     }],
     },

@@ -2,7 +2,7 @@
 import {html, signal, useLayoutEffect, useRef, useState, useEffect} from './html.js';
 import {call} from './api.js';
 import {show, times} from './state.js';
-import {units} from './format.js';
+import {number, units} from './format.js';
 
 // Time is a moment in ms, by the switch in the header.
 export function Time({ms, fine}) {
@@ -59,12 +59,12 @@ export const Table = ({label, head, children}) => html`
 export function Seconds({value, unit, onChange, label, id}) {
   const size = units.find(([name]) => name === unit)[1];
   return html`<span class="seconds">
-    <input id=${id} type="number" min="1" step="1" inputmode="numeric" aria-label=${label} defaultValue=${value ?? ''}
+    <input id=${id} type="number" min="0" step="any" inputmode="decimal" aria-label=${label} defaultValue=${value ?? ''}
       onInput=${e => onChange(e.target.value === '' ? null : Number(e.target.value), unit)} />
     <select aria-label="${label}: unit" value=${unit} onChange=${e => onChange(value, e.target.value)}>
       ${units.toReversed().map(([name]) => html`<option value=${name}>${name}</option>`)}
     </select>
-    ${size > 1 && value ? html`<span class="faint">${(value * size).toLocaleString('en-US')} s</span>` : ''}
+    ${size > 1 && value ? html`<span class="faint">${number(secondsOf(value, unit))} s</span>` : ''}
   </span>`;
 }
 
@@ -74,7 +74,8 @@ export function inUnits(seconds) {
   return {n: seconds / size, unit};
 }
 
-export const sizeOf = unit => units.find(([name]) => name === unit)[1];
+// secondsOf is the reverse, NaN for no number.
+export const secondsOf = (n, unit) => n === null ? NaN : Number((n * units.find(([name]) => name === unit)[1]).toFixed(3));
 
 // Confirm is a button that asks once more.
 export function Confirm({children, ask, onYes, disabled}) {

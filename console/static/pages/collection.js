@@ -4,7 +4,7 @@ import {call} from '../api.js';
 import {about} from '../state.js';
 import {bytes, count, number, ttl} from '../format.js';
 import {at, go, link} from '../route.js';
-import {Badge, Confirm, Fault, inUnits, Seconds, sizeOf, Time} from '../parts.js';
+import {Badge, Confirm, Fault, inUnits, Seconds, secondsOf, Time} from '../parts.js';
 import {ahead, Bars, horizons} from '../chart.js';
 
 const maxTTL = 2147483647;
@@ -19,15 +19,30 @@ export function Collection({name, query}) {
   return html`<h1>${name}</h1><${Fault} error=${error} />
     <p class="summary"><${Badge} kind=${c.defaultTtl ? 'on' : ''}>TTL ${ttl(c.defaultTtl)}<//>
       <a href=${link('documents', name)}>${count(c.documents, 'document')}</a>, ${c.held > 0 && html`<a href="${link('documents', name)}?held=true">${number(c.held)} held</a>, `}${bytes(c.bytes)} · <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> · <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
-    <${Settings} key=${c._etag} collection=${c} span=${query.get('ahead')} onChanged=${load} />
+    <${Settings} key=${c._etag} collection=${c} span=${horizons.some(([h]) => h === query.get('ahead')) ? query.get('ahead') : '24h'} onChanged=${load} />
     ${about.value.write && html`<${Delete} collection=${c} />`}`;
 }
 
 // sentence says what a setting does to the documents that are there.
-export function sentence(f) {
+function sentence({then: f, sooner}) {
   const of = `${number(f.atOnce)} of ${count(f.documents, 'document')} ${f.atOnce === 1 || f.documents === 1 ? 'expires' : 'expire'} at once`;
-  return `${of}; ${number(f.never)} never ${f.never === 1 ? 'does' : 'do'}.`;
+  const more = [['1h', 'hour'], ['24h', 'day']].filter(([span]) => sooner[span] > f.atOnce).map(([span, title]) => `${number(sooner[span])} more than today within the next ${title}`);
+  return `${of}; ${number(f.never)} never ${f.never === 1 ? 'does' : 'do'}.${more.length > 0 ? ` In all, ${more.join(', ')}.` : ''}`;
 }
+
+// compare returns forecasts of a collection as it is and under another default. sooner are,
+// by the span, how many more documents that one expires within it.
+async function compare(collection, defaultTtl, span, signal) {
+  const spans = [...new Set([span, '1h', '24h'])];
+  const bodies = spans.flatMap(span => [ahead(span), {...ahead(span), defaultTtl}]);
+  const all = await Promise.all(bodies.map(async body => JSON.parse(await call('forecast', {collection, body, signal}))));
+  const sooner = Object.fromEntries(spans.map((span, i) => [span, Math.max(0, all[2 * i + 1].atOnce + all[2 * i + 1].due - all[2 * i].due)]));
+  return {today: all[0], then: all[1], wanted: defaultTtl, sooner};
+}
+
+// drastic is whether a change needs the name of the collection: it ends more documents
+// within a span than a hundred, or one in a hundred.
+const drastic = ({then, sooner}) => Math.max(...Object.values(sooner)) > Math.min(100, then.documents / 100);
 
 function Settings({collection: c, span, onChanged}) {
   const write = about.value.write;
@@ -47,15 +62,15 @@ function Settings({collection: c, span, onChanged}) {
   const [saving, setSaving] = useState(false);
   const [again, setAgain] = useState(0); // the preview is to be made
 
-  const seconds = n === null ? NaN : n * sizeOf(unit);
+  const seconds = secondsOf(n, unit);
   const legal = n => Number.isInteger(n) && n >= 1 && n <= maxTTL;
   const wrong = mode === 'on' && !legal(seconds);
-  const warnBefore = warnN === null ? null : warnN * sizeOf(warnUnit);
+  const warnBefore = warnN === null ? null : secondsOf(warnN, warnUnit);
   const wrongWarning = warnBefore !== null && !legal(warnBefore);
   const next = mode === 'off' ? null : mode === 'each' ? -1 : seconds;
   const changesTTL = next !== (c.defaultTtl ?? null);
-  const dangerous = changesTTL && preview?.then.atOnce > 0;
-  const ready = !wrong && !wrongWarning && (!changesTTL || preview?.ttl === next) && (!dangerous || typed === c.id);
+  const dangerous = changesTTL && preview && drastic(preview);
+  const ready = !wrong && !wrongWarning && (!changesTTL || preview?.wanted === next) && (!dangerous || typed === c.id);
 
   const save = async e => {
     e.preventDefault();
@@ -68,12 +83,9 @@ function Settings({collection: c, span, onChanged}) {
       indexingPolicy: {...c.indexingPolicy, indexingMode: indexing, includedPaths: paths.split('\n').map(p => p.trim()).filter(Boolean).map(path => ({path}))}};
     try {
       // More may be due by now than when the forecast was shown.
-      if (changesTTL && typed !== c.id) {
-        const then = JSON.parse(await call('forecast', {collection: c.id, body: {defaultTtl: next}}));
-        if (then.atOnce > 0) {
-          setAgain(again + 1);
-          return;
-        }
+      if (changesTTL && typed !== c.id && drastic(await compare(c.id, next, span))) {
+        setAgain(again + 1);
+        return;
       }
       await call('collection.replace', {collection: c.id, body, etag: c._etag});
       await onChanged();
@@ -96,7 +108,7 @@ function Settings({collection: c, span, onChanged}) {
         <div class="choice-more"><${Seconds} label="Warn before" value=${warnN} unit=${warnUnit} onChange=${(value, u) => { setWarnN(value); setWarnUnit(u); }} /></div></fieldset>
       <p class="fault" role="alert" hidden=${!wrongWarning}>Warn before: use whole seconds from 1 to ${number(maxTTL)}.</p>
       <p class="fault" role="alert" hidden=${!wrong || n === null}>Use whole seconds from 1 to ${number(maxTTL)}.</p>
-      <${Preview} collection=${c.id} now=${c.defaultTtl ?? null} ttl=${wrong ? undefined : next} span=${horizons.some(([h]) => h === span) ? span : '24h'} again=${again} onPreview=${setPreview} />
+      <${Preview} collection=${c.id} now=${c.defaultTtl ?? null} ttl=${wrong ? undefined : next} span=${span} again=${again} onPreview=${setPreview} />
     </fieldset>
     <fieldset class="plain" disabled=${!write}><legend><h2>Index and events</h2></legend>
       <div class="row">
@@ -108,7 +120,7 @@ function Settings({collection: c, span, onChanged}) {
       </div>
       <label class="check"><input type="checkbox" checked=${images} onChange=${e => setImages(e.target.checked)} /> Delete and expiry events have the last content</label>
     </fieldset>
-    ${write && dangerous && html`<label class="field warn">${count(preview.then.atOnce, 'document')} will expire at once. Type <strong>${c.id}</strong> to confirm
+    ${write && dangerous && html`<label class="field warn">${preview.then.atOnce > 0 ? `${count(preview.then.atOnce, 'document')} will expire at once` : `${count(Math.max(...Object.values(preview.sooner)), 'document')} will expire sooner`}. Type <strong>${c.id}</strong> to confirm
       <input autocomplete="off" spellcheck=${false} value=${typed} onInput=${e => setTyped(e.target.value)} /></label>`}
     <${Fault} error=${error} />
     ${write && html`<p class="actions"><button class="primary" disabled=${!ready || saving}>Save</button>${' '}
@@ -129,10 +141,9 @@ function Preview({collection, now, ttl: wanted, span, again, onPreview}) {
     if (wanted === undefined) return;
     const ask = async () => {
       try {
-        const [today, then] = await Promise.all([ahead(span), {...ahead(span), defaultTtl: wanted}].map(async body =>
-          JSON.parse(await call('forecast', {collection, body, signal: abort.signal}))));
-        setShown({today, then, wanted}); setError(null);
-        onPreview({ttl: wanted, then});
+        const compared = await compare(collection, wanted, span, abort.signal);
+        setShown(compared); setError(null);
+        onPreview(compared);
       } catch (fault) {
         if (!abort.signal.aborted) { setShown(null); setError(fault); }
       }
@@ -144,8 +155,8 @@ function Preview({collection, now, ttl: wanted, span, again, onPreview}) {
   const {today, then} = shown;
   const stale = shown.wanted !== wanted;
   const same = shown.wanted === now;
-  const most = Math.max(...today.buckets.map(b => b.due), ...then.buckets.map(b => b.due));
-  return html`<p class="sentence ${then.atOnce > 0 && !same && !stale ? 'bad' : ''}" aria-live="polite">${stale ? 'Counting…' : sentence(then)}</p>
+  const most = Math.max(then.atOnce, ...today.buckets.map(b => b.due), ...then.buckets.map(b => b.due));
+  return html`<p class="sentence ${drastic(shown) && !same && !stale ? 'bad' : ''}" aria-live="polite">${wanted === undefined ? 'How long?' : stale ? 'Counting…' : sentence(shown)}</p>
     <label class="field inline">Look ahead
       <select value=${span} onChange=${e => go(at(['collections', collection], {ahead: e.target.value}), true)}>${horizons.map(([h, title]) => html`<option value=${h}>${title}</option>`)}</select></label>
     <div class="${same ? '' : 'beside'} ${stale ? 'stale' : ''}">

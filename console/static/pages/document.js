@@ -8,7 +8,7 @@ import {around, diff} from '../diff.js';
 import {draftOf, keepDraft} from '../drafts.js';
 import {Copy, upserts} from '../copy.js';
 import {at, go, link} from '../route.js';
-import {Badge, Confirm, Fault, JSONText, Seconds, sizeOf, Time} from '../parts.js';
+import {Badge, Confirm, Fault, JSONText, Seconds, secondsOf, Time} from '../parts.js';
 
 const historyLimit = 100;
 const absent = ['collection_not_found', 'document_not_found']; // errors: the history may know more
@@ -150,7 +150,7 @@ function Live({name, id, text, hold, releasable, expired, onChanged}) {
     </div>
     <div class="row stretch"><fieldset class="row actions" disabled=${Boolean(draft)}><legend>Time to live</legend>
       <${Seconds} label="Time to live" value=${n} unit=${unit} onChange=${(value, u) => { setN(value); setUnit(u); }} />
-      <button type="button" disabled=${!n} onClick=${() => change('document.patch', {ttl: n * sizeOf(unit)})}>Set</button>
+      <button type="button" disabled=${!n} onClick=${() => change('document.patch', {ttl: secondsOf(n, unit)})}>Set</button>
       <button type="button" onClick=${() => change('document.patch', {ttl: -1})}>Never</button>
       <button type="button" onClick=${() => change('document.patch', {ttl: null})}>Inherit</button>
       <button type="button" title="Start the countdown again" onClick=${() => change('document.touch')}>Touch</button>

@@ -179,12 +179,12 @@ func (b *tab) scheme(name string) {
 	b.do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}))
 }
 
-// visit opens a page by its fragment after #/. If the console is loaded, it follows the
-// fragment as a link does.
+// visit opens a page by its fragment after #/. If the console is loaded, on another page, it
+// follows the fragment as a link does.
 func (b *tab) visit(fragment string) {
 	b.t.Helper()
 	follows := eval[bool](b, `(hash => {
-		if (location.hash === hash || !document.querySelector('main h1')) return false;
+		if (location.hash.split('?')[0] === hash.split('?')[0] || !document.querySelector('main h1')) return false;
 		document.querySelectorAll('h1').forEach(e => { e.dataset.former = ''; });
 		location.hash = hash;
 		return true;

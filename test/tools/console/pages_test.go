@@ -112,6 +112,33 @@ func TestTTLPanel(t *testing.T) {
 	}
 }
 
+// TestShorterTTL: the panel also asks for the name where many documents would expire sooner,
+// and takes parts of a unit that are whole seconds.
+func TestShorterTTL(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.DefaultTTL(24*time.Hour))
+	batch := coll.Batch()
+	for i := range 60 {
+		batch.Upsert(fmt.Sprint(i), struct{}{})
+	}
+	write(t, batch)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.visit("collections/" + coll.Name())
+	b.duration("Time to live", "0.0001", "hours")
+	b.sees("Use whole seconds")
+	b.fill(`input[aria-label="Time to live"]`, "1.5")
+	b.sees("New, TTL On: 1 h 30 min")
+	b.sees("0 of 60 documents expire at once; 0 never do.")
+	b.until(`!document.querySelector('button.primary').disabled`)
+	b.fill(`input[aria-label="Time to live"]`, "0.5")
+	b.sees("In all, 60 more than today within the next hour.")
+	b.sees("60 documents will expire sooner.")
+	b.until(`document.querySelector('button.primary').disabled`)
+	b.fill(".warn input", coll.Name())
+	b.click("button.primary", "Save")
+	b.until(`document.querySelector('.summary').innerText.includes('TTL On: 30 min')`)
+}
+
 // TestWarningTime: the panel sets and removes the warning time and refuses an invalid
 // one; the warnings appear in the history and the feed.
 func TestWarningTime(t *testing.T) {
