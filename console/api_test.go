@@ -453,6 +453,13 @@ func TestFeed(t *testing.T) {
 			t.Errorf("%s: %s", query, got)
 		}
 	}
+	none := follow(t, s, only+"&id=nobody&from=1", "")
+	for none.lines.Scan() && none.lines.Text() != "event: now" {
+	}
+	put(t, coll, "nobody", `{}`)
+	if got := none.next(); !strings.Contains(got, `"id":"nobody"`) {
+		t.Errorf("after now: %s", got)
+	}
 	if got := follow(t, s, only+"&from="+url.QueryEscape(time.Unix(1, 0).UTC().Format(time.RFC3339)), "").next(); !strings.Contains(got, "CollectionCreated") {
 		t.Errorf("from a time: %s", got)
 	}

@@ -23,7 +23,8 @@ const flushEvery = 50 * time.Millisecond
 //
 // Parameters: collection and type, which repeat; id; from (a sequence, a time in RFC
 // 3339, or nothing for now); and bodies, the maximum body size: a longer body is replaced
-// by its size in bodyBytes.
+// by its size in bodyBytes. Between what was in the log when the feed began and what came
+// later it sends the event "now".
 func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
 	select {
 	case h.feeds <- struct{}{}:
@@ -39,7 +40,8 @@ func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	if opts, err = h.begin(ctx, f, opts); err != nil {
+	begin, end, err := h.begin(ctx, f)
+	if err != nil {
 		refuseError(w, err)
 		return
 	}
@@ -52,13 +54,7 @@ func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
 	events := make(chan item) // unbuffered: a slow reader slows down the reads from JetStream
 	go func() {
 		defer close(events)
-		for e, err := range h.client.Changes(ctx, opts...) {
-			select {
-			case events <- item{e, err}:
-			case <-ctx.Done():
-				return
-			}
-		}
+		h.read(ctx, append(opts, begin), end, events)
 	}()
 	f.run(ctx, events)
 	cancel()
@@ -66,27 +62,53 @@ func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// item is an event or error of the feed.
+// item is an event or error of the feed, or says that the feed has all up to now.
 type item struct {
 	event *client.Event
 	err   error
+	now   uint64
 }
 
-// begin sets the first sequence, so that the feed has an id before its first event.
-func (h *Handler) begin(ctx context.Context, f *feed, opts []client.FeedOption) ([]client.FeedOption, error) {
+// begin returns where the feed begins, and the end of the log, which is the id of a feed
+// from now before its first event.
+func (h *Handler) begin(ctx context.Context, f *feed) (client.FeedOption, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, end, err := h.client.LogBounds(ctx)
 	if f.now {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		_, last, err := h.client.LogBounds(ctx)
-		if err != nil {
-			return nil, err
-		}
-		f.last = last
+		f.last = end
 	}
 	if !f.hasID() {
-		return append(opts, client.FromTime(f.from)), nil
+		return client.FromTime(f.from), end, err
 	}
-	return append(opts, client.FromSeq(f.last+1)), nil
+	return client.FromSeq(f.last + 1), max(end, f.last), err
+}
+
+// read sends the events of a feed: those that are in the log, whose end is given, that this
+// is all, and those to come.
+func (h *Handler) read(ctx context.Context, opts []client.FeedOption, end uint64, events chan<- item) {
+	send := func(next item) bool {
+		select {
+		case events <- next:
+			return next.err == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for e, err := range h.client.Changes(ctx, append(opts, client.UntilNow())...) {
+		if !send(item{event: e, err: err}) {
+			return
+		}
+		end = max(end, e.Seq)
+	}
+	if !send(item{now: end}) {
+		return
+	}
+	for e, err := range h.client.Changes(ctx, append(opts, client.FromSeq(end+1))...) {
+		if !send(item{event: e, err: err}) {
+			return
+		}
+	}
 }
 
 // feed is one feed of one reader.
@@ -94,6 +116,7 @@ type feed struct {
 	id     string    // document id; empty for all
 	bodies int       // size of the longest body sent, -1 for no limit
 	last   uint64    // sequence to resume after
+	sent   uint64    // the last of these that the reader has
 	now    bool      // whether it begins with the next event
 	from   time.Time // log time before which it sends nothing; zero for none
 
@@ -184,11 +207,11 @@ func (f *feed) run(ctx context.Context, events <-chan item) {
 				f.fail(next.err)
 				return
 			}
-			f.last = next.event.Seq
-			if f.id != "" && next.event.ID != f.id || next.event.Time.Before(f.from) {
-				continue
-			}
-			if f.send(next.event) != nil {
+			if next.event == nil {
+				f.last = next.now
+				f.patience()
+				_, _ = fmt.Fprintf(f.out, "id: %d\nevent: now\ndata:\n\n", f.last)
+			} else if f.last = next.event.Seq; (f.id == "" || next.event.ID == f.id) && !next.event.Time.Before(f.from) && f.send(next.event) != nil {
 				return
 			}
 			if !waiting {
@@ -197,6 +220,9 @@ func (f *feed) run(ctx context.Context, events <-chan item) {
 			}
 		case <-flush.C:
 			waiting = false
+			if f.last != f.sent {
+				f.progress() // a search shows how far it is
+			}
 			if f.flush() != nil {
 				return
 			}
@@ -221,6 +247,7 @@ func (f *feed) send(e *client.Event) error {
 		f.buffer = e.Schema().AppendJSON(f.buffer[:0])
 	}
 	f.patience()
+	f.sent = e.Seq
 	_, err := fmt.Fprintf(f.out, "id: %d\ndata: %s\n\n", e.Seq, f.buffer)
 	if cap(f.buffer) > 1<<20 {
 		f.buffer = nil
@@ -236,6 +263,7 @@ func (f *feed) progress() {
 		_, _ = f.out.WriteString(":\n\n")
 		return
 	}
+	f.sent = f.last
 	_, _ = fmt.Fprintf(f.out, "id: %d\n\n", f.last)
 }
 

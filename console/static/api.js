@@ -1,5 +1,6 @@
 // Requests to the console, which passes them on to the database.
 import {signal} from './html.js';
+import {member} from './json.js';
 
 // Failure is an error of the database or of the console.
 export class Failure extends Error {
@@ -69,9 +70,9 @@ export async function ask(op, {collection = '', id = '', body = '', bodies, etag
   return {text, life: {at: at === null ? undefined : Number(at), rule: said.get('Lapse-Rule'), hold: hold === null ? null : decodeURIComponent(hold)}};
 }
 
-
-// follow reads the feed until signal aborts, across breaks. on gets {events, last} whenever
-// some have come, and state 'connected' or an error's message.
+// follow reads the feed until signal aborts, across breaks. onEvents gets {events, last, now}
+// whenever some have come, the feed is further, or has all up to now; onState an error's
+// message, '' once it is connected.
 export async function follow(query, last, signal, onEvents, onState) {
   for (let wait = 250; !signal.aborted; wait = Math.min(2 * wait, 8000)) {
     try {
@@ -88,6 +89,7 @@ export async function follow(query, last, signal, onEvents, onState) {
         const blocks = (rest + value).split('\n\n');
         rest = blocks.pop();
         const events = [];
+        let now = false;
         for (const block of blocks) {
           let data = '', name = '', id = last;
           for (const line of block.split('\n')) {
@@ -97,9 +99,10 @@ export async function follow(query, last, signal, onEvents, onState) {
           }
           if (name === 'fault') throw new Failure(...['code', 'error', 'message'].map(member => JSON.parse(data)[member]));
           last = id;
+          if (name === 'now') now = true;
           if (data) events.push(data);
         }
-        onEvents(events, last);
+        onEvents({events, last, now});
       }
     } catch (fault) {
       if (signal.aborted) return;
@@ -108,4 +111,18 @@ export async function follow(query, last, signal, onEvents, onState) {
     }
     await new Promise(done => { setTimeout(done, wait); signal.addEventListener('abort', done, {once: true}); });
   }
+}
+
+// eventAt returns the text of the event at a sequence, undefined if the log has it no more.
+export function eventAt(seq) {
+  const abort = new AbortController();
+  return new Promise((done, fail) => follow(new URLSearchParams({from: seq}), '', abort.signal, ({events: [first], now}) => {
+    if (!first && !now) return;
+    abort.abort();
+    done(first && member(first, 'seq') === String(seq) ? first : undefined);
+  }, text => {
+    if (!text) return;
+    abort.abort();
+    fail(new Error(text));
+  }));
 }

@@ -1,9 +1,10 @@
 // The difference between two texts, by lines.
+import {html} from './html.js';
 
 const most = 2000; // lines on each side that are compared; more are all different
 
 // diff returns lines as [' ' | '-' | '+', text]. What is equal at both ends costs nothing.
-export function diff(before, after) {
+function diff(before, after) {
   const a = before.split('\n'), b = after.split('\n');
   let head = 0, tail = 0;
   while (head < a.length && head < b.length && a[head] === b[head]) head++;
@@ -32,7 +33,7 @@ function middle(x, y) {
 }
 
 // around keeps the lines that differ and some beside them, and null where some are left out.
-export function around(lines, beside = 2) {
+function around(lines, beside = 2) {
   const keep = new Set();
   lines.forEach(([kind], i) => { if (kind !== ' ') for (let n = i - beside; n <= i + beside; n++) keep.add(n); });
   const out = [];
@@ -41,4 +42,14 @@ export function around(lines, beside = 2) {
     else if (out.length === 0 || out.at(-1) !== null) out.push(null);
   });
   return out;
+}
+
+const shownLines = 1000;
+
+// Diff shows it.
+export function Diff({before, after}) {
+  const lines = around(diff(before, after));
+  if (lines.every(line => line === null)) return html`<p class="faint">The content is the same.</p>`;
+  return html`<pre class="json diff" tabindex="0" role="region" aria-label="Changes">${lines.slice(0, shownLines).map(line =>
+    line === null ? html`<span class="faint">…${'\n'}</span>` : html`<span class=${line[0] === '+' ? 'added' : line[0] === '-' ? 'removed' : ''}>${line[0]} ${line[1]}${'\n'}</span>`)}</pre>`;
 }

@@ -4,7 +4,7 @@ import {ask, call} from '../api.js';
 import {about, now, status} from '../state.js';
 import {duration, number} from '../format.js';
 import {content, member, members, elements, ownTTL, pretty} from '../json.js';
-import {around, diff} from '../diff.js';
+import {Diff} from '../diff.js';
 import {draftOf, keepDraft} from '../drafts.js';
 import {Copy, upserts} from '../copy.js';
 import {at, go, link} from '../route.js';
@@ -228,13 +228,4 @@ function Event({e, before, open: initially, restore}) {
       ${open && (before ? html`<${Diff} before=${pretty(content(before.body))} after=${pretty(content(e.body))} />` : html`<${JSONText} text=${pretty(content(e.body))} label="Content at sequence ${e.seq}" />`)}
       ${open && restore && isVersion && html`<${Restore} ...${restore} version=${e.seq}>Restore this version<//>`}
     </details>`}`;
-}
-
-const shownLines = 1000;
-
-function Diff({before, after}) {
-  const lines = around(diff(before, after));
-  if (lines.every(line => line === null)) return html`<p class="faint">The content is the same.</p>`;
-  return html`<pre class="json diff" tabindex="0" role="region" aria-label="Changes">${lines.slice(0, shownLines).map(line =>
-    line === null ? html`<span class="faint">…${'\n'}</span>` : html`<span class=${line[0] === '+' ? 'added' : line[0] === '-' ? 'removed' : ''}>${line[0]} ${line[1]}${'\n'}</span>`)}</pre>`;
 }

@@ -1,108 +1,112 @@
 // Feed: events as they come. Rows are made once and never drawn again.
-import {html, useLayoutEffect, useRef, useState} from '../html.js';
-import {follow} from '../api.js';
-import {show} from '../state.js';
+import {html, render, useEffect, useLayoutEffect, useRef, useState} from '../html.js';
+import {eventAt, follow} from '../api.js';
+import {show, status} from '../state.js';
 import {number, duration} from '../format.js';
-import {members} from '../json.js';
-import {link} from '../route.js';
-import {Fault} from '../parts.js';
+import {content, member, members, pretty} from '../json.js';
+import {Diff} from '../diff.js';
+import {at, go, link} from '../route.js';
+import {Fault, instant, JSONText, When} from '../parts.js';
 
 const types = ['DocumentCreated', 'DocumentReplaced', 'DocumentTouched', 'DocumentDeleted', 'DocumentExpiring', 'DocumentExpired', 'DocumentHeld', 'DocumentReleased', 'CollectionCreated', 'CollectionReplaced', 'CollectionDeleted', 'MutationRejected'];
 const mostRows = 1000, mostBody = 400; // bytes of a body that a row shows
+const drawEvery = 100, applyAfter = 300; // ms
 
-// begin is where the feed begins, as the console takes it. A time without a zone is in UTC.
-function begin(kind, text) {
-  if (kind === 'now') return '';
-  if (kind === 'sequence') return text.trim();
-  return new Date(text.trim() + (/(Z|[+-]\d\d:?\d\d)$/i.test(text.trim()) ? '' : 'Z')).toISOString();
+// formOf is the form that an address describes, and addressOf the reverse: from is a
+// sequence, or a time, or empty for now.
+function formOf(query) {
+  const from = query.get('from') ?? '';
+  return {type: query.getAll('type'), collection: query.get('collection') ?? '', id: query.get('id') ?? '', kind: from === '' ? 'now' : /^\d+$/.test(from) ? 'sequence' : 'time', from};
 }
 
+function addressOf(form) {
+  const from = form.kind === 'now' ? '' : form.kind === 'time' ? iso(form.from) : form.from.trim();
+  return at(['feed'], [...form.type.map(type => ['type', type]), ['collection', form.collection], ['id', form.id], ['from', from]]);
+}
+
+// iso is a time as the console takes it.
+const iso = text => instant(text.trim()) === undefined ? text : new Date(instant(text.trim())).toISOString();
+
 export function Feed({query}) {
-  const [form, setForm] = useState({type: query.getAll('type'), collection: query.get('collection') ?? '', id: query.get('id') ?? '', kind: 'now', at: ''});
+  const [form, setForm] = useState(formOf(query));
   const [going, setGoing] = useState(true);
   const [fault, setFault] = useState('');
-  const [waiting, setWaiting] = useState(true);
-  const rows = useRef(), counted = useRef();
-  const position = useRef(''), begun = useRef(false), queue = useRef([]), received = useRef(0), lately = useRef([]);
-
-  const restart = () => {
-    begun.current = false;
-    setGoing(false);
-    setTimeout(() => setGoing(true));
-  };
+  const [state, setState] = useState('connecting…');
+  const rows = useRef(), counted = useRef(), applying = useRef(0);
+  const reader = useRef({}); // what was read of which feed, across a pause
+  const address = query.toString();
+  useEffect(() => { setForm(formOf(query)); return () => clearTimeout(applying.current); }, [address]);
 
   // Not useEffect: that ends after its page is gone, and what comes meanwhile has no place.
   useLayoutEffect(() => {
     if (!going) return;
-    if (!begun.current) { // not in restart: until here the feed before it goes on
-      begun.current = true;
-      position.current = '';
-      queue.current = [];
-      received.current = 0;
-      lately.current = [];
+    if (reader.current.address !== address) {
+      reader.current = {address, position: '', received: 0, now: false, queue: [], lately: []};
       rows.current.replaceChildren();
     }
-    let q;
-    try {
-      q = new URLSearchParams({bodies: String(mostBody)});
-      form.type.forEach(type => q.append('type', type));
-      if (form.collection) q.append('collection', form.collection);
-      if (form.id) q.append('id', form.id);
-      const from = begin(form.kind, form.at);
-      if (from) q.append('from', from);
-    } catch {
-      setFault('Give a time like 2015-05-17T10:05:03Z.');
-      return;
-    }
+    const r = reader.current;
+    const wanted = new URLSearchParams(query);
+    wanted.set('bodies', mostBody);
+    if (/\D/.test(query.get('from') ?? '')) wanted.set('from', iso(query.get('from')));
     const abort = new AbortController();
-    let frame = 0;
+    let drawing = 0, drawn = 0;
+    const say = () => {
+      const now = performance.now();
+      r.lately = r.lately.filter(([at]) => at > now - 1000);
+      const rate = r.lately.reduce((sum, [, n]) => sum + n, 0);
+      counted.current.textContent = (r.now && r.received === 0 && query.has('from') ? 'nothing up to now' : `${number(r.received - r.queue.length)} events`) + (rate > 20 ? `, ${number(rate)} per second` : '')
+        + (r.received > mostRows ? `, the newest ${number(mostRows)} shown` : '') + (!r.now && r.position && status.peek() ? `, searched up to ${number(Number(r.position))} of ${number(status.peek().seq)}` : '');
+    };
     const draw = () => {
-      frame = 0;
-      const texts = queue.current.splice(0);
-      rows.current.prepend(...texts.toReversed().map(row));
+      drawing = 0;
+      drawn = performance.now();
+      rows.current.prepend(...r.queue.splice(0).toReversed().map(row));
       while (rows.current.childElementCount > mostRows) rows.current.lastElementChild.remove();
       say();
     };
-    const say = () => {
-      const now = performance.now();
-      lately.current = lately.current.filter(([at]) => at > now - 1000);
-      const rate = lately.current.reduce((sum, [, n]) => sum + n, 0);
-      counted.current.textContent = `${number(received.current - queue.current.length)} events` + (rate > 20 ? `, ${number(rate)} per second` : '') + (received.current > mostRows ? `, the newest ${number(mostRows)} shown` : '');
-    };
-    setWaiting(true);
-    follow(q, position.current, abort.signal, (events, last) => {
-      position.current = last;
-      setWaiting(false);
-      received.current += events.length;
-      lately.current.push([performance.now(), events.length]);
-      queue.current.push(...events);
-      if (queue.current.length > mostRows) queue.current.splice(0, queue.current.length - mostRows);
-      if (queue.current.length > 0 && !frame) frame = requestAnimationFrame(draw);
-    }, text => { setFault(text); setWaiting(text !== ''); });
+    setState('connecting…');
+    setFault('');
+    follow(wanted, r.position, abort.signal, ({events, last, now}) => {
+      r.position = last;
+      r.now ||= now;
+      setState(r.now ? 'live' : 'searching…');
+      r.received += events.length;
+      r.lately.push([performance.now(), events.length]);
+      r.queue.push(...events);
+      if (r.queue.length > mostRows) r.queue.splice(0, r.queue.length - mostRows);
+      drawing ||= setTimeout(() => requestAnimationFrame(draw), Math.max(0, drawn + drawEvery - performance.now()));
+    }, text => {
+      setFault(text);
+      if (text) setState('connecting…');
+    });
     const timer = setInterval(say, 1000);
     // A page that the browser keeps for "back" would keep its connection, of which there are few.
     const leave = () => { abort.abort(); setGoing(false); };
     addEventListener('pagehide', leave);
-    return () => { removeEventListener('pagehide', leave); abort.abort(); clearInterval(timer); cancelAnimationFrame(frame); if (rows.current && queue.current.length) draw(); };
-  }, [going]);
+    return () => { removeEventListener('pagehide', leave); abort.abort(); clearInterval(timer); clearTimeout(drawing); if (rows.current && r.queue.length) draw(); };
+  }, [going, address]);
 
-  const set = change => setForm({...form, ...change});
+  const set = change => {
+    const next = {...form, ...change};
+    setForm(next);
+    clearTimeout(applying.current);
+    if (next.kind === 'now' || next.from.trim()) applying.current = setTimeout(() => go(addressOf(next), true), applyAfter);
+  };
   return html`<h1>Feed</h1>
-    <form class="card" onSubmit=${e => { e.preventDefault(); restart(); }}>
+    <form class="card" onSubmit=${e => { e.preventDefault(); go(addressOf(form), true); }}>
       <div class="row">
         <label class="field">Collection <input value=${form.collection} spellcheck=${false} autocomplete="off" placeholder="all" onInput=${e => set({collection: e.target.value.trim()})} /></label>
         <label class="field">id <input value=${form.id} spellcheck=${false} autocomplete="off" placeholder="all" onInput=${e => set({id: e.target.value})} /></label>
-        <label class="field">From <select value=${form.kind} onChange=${e => set({kind: e.target.value})}>
-          <option value="now">now</option><option value="sequence">a sequence</option><option value="time">a time (UTC)</option></select></label>
-        ${form.kind !== 'now' && html`<label class="field">${form.kind === 'time' ? 'Time' : 'Sequence'} <input required value=${form.at}
-          placeholder=${form.kind === 'time' ? '2015-05-17T10:05:03' : '1'} onInput=${e => set({at: e.target.value})} /></label>`}
+        <label class="field">From <select value=${form.kind} onChange=${e => set({kind: e.target.value, from: ''})}>
+          <option value="now">now</option><option value="sequence">a sequence</option><option value="time">a time</option></select></label>
+        ${form.kind === 'sequence' && html`<label class="field">Sequence <input id="from" inputmode="numeric" placeholder="1" value=${form.from} onInput=${e => set({from: e.target.value})} /></label>`}
+        ${form.kind === 'time' && html`<${When} id="from" label="Time" placeholder="2015-05-17T10:05:03Z" value=${form.from} onChange=${text => set({from: text})} />`}
       </div>
       <fieldset class="types"><legend>Types</legend>${types.map(type => html`
         <label class="check"><input type="checkbox" checked=${form.type.includes(type)} onChange=${e => set({type: e.target.checked ? [...form.type, type] : form.type.filter(t => t !== type)})} /> ${type}</label>`)}</fieldset>
-      <p class="row actions"><button class="primary">Start</button>
-        <button type="button" onClick=${() => setGoing(!going)}>${going ? 'Pause' : 'Go on'}</button>
+      <p class="row actions"><button type="button" onClick=${() => setGoing(!going)}>${going ? 'Pause' : 'Go on'}</button>
         <span ref=${counted} class="counted">0 events</span>
-        <span class="faint">${!going ? 'paused' : waiting ? 'connecting…' : 'live'}</span></p>
+        <span class="faint">${going ? state : 'paused'}</span></p>
       <${Fault} error=${fault} />
     </form>
     <div class="scroll feed" role="region" aria-label="Events" tabindex="0"><table>
@@ -134,7 +138,13 @@ function row(text) {
   time.dataset.fine = '';
   show(time);
   const type = value('type'), collection = value('collection'), id = value('id');
-  cell(number(value('seq')), 'n');
+  const more = document.createElement('button');
+  more.type = 'button';
+  more.className = 'more';
+  more.textContent = number(value('seq'));
+  more.setAttribute('aria-expanded', 'false');
+  more.onclick = () => open(tr, more, value('seq'));
+  cell(more, 'n');
   cell(time);
   cell(type, type === 'DocumentExpired' ? 'expired' : '');
   cell(anchor(link('collections', collection), collection));
@@ -144,4 +154,45 @@ function row(text) {
   code.textContent = (raw.rule ? `${value('rule')} ttl ${duration(value('ttl'))} ` : '') + (raw.body ?? (raw.bodyBytes ? `${number(value('bodyBytes'))} bytes` : ''));
   cell(code);
   return tr;
+}
+
+// open shows all of a row's event below it, or closes that.
+function open(tr, more, seq) {
+  const opened = more.getAttribute('aria-expanded') === 'true';
+  more.setAttribute('aria-expanded', String(!opened));
+  if (opened) {
+    tr.nextSibling.remove();
+    return;
+  }
+  const cell = document.createElement('tr').insertCell();
+  cell.colSpan = 6;
+  tr.after(cell.parentElement);
+  render(html`<${Whole} seq=${seq} />`, cell);
+}
+
+// versionBefore returns the content before an event, following versions that only renewed it.
+async function versionBefore(text) {
+  for (let seq; (seq = text && member(text, 'previous')) !== undefined;) {
+    text = await eventAt(JSON.parse(seq));
+    if (text && member(text, 'type') !== '"DocumentTouched"') return member(text, 'body');
+  }
+}
+
+function Whole({seq}) {
+  const [got, setGot] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    (async () => {
+      const text = await eventAt(seq);
+      if (!text) throw new Error('The log has this event no more.');
+      setGot({text, before: member(text, 'type') === '"DocumentReplaced"' ? await versionBefore(text) : undefined});
+    })().catch(setError);
+  }, []);
+  if (!got) return html`<${Fault} error=${error} />${!error && html`<p class="loading">Loading…</p>`}`;
+  const value = name => JSON.parse(member(got.text, name) ?? 'null');
+  const collection = value('collection'), id = value('id'), body = member(got.text, 'body');
+  return html`<p>${id !== null && html`<a href=${link('documents', collection, id)}>Document</a> · <a href=${at(['feed'], {collection, id, from: 1})}>All its events</a> · `}<a href=${at(['feed'], {from: seq})}>This event and what came after it</a></p>
+    ${got.before && html`<h3>Changes</h3><${Diff} before=${pretty(content(got.before))} after=${pretty(content(body))} />`}
+    ${body && html`<h3>Content</h3><${JSONText} text=${pretty(body)} label="Content at sequence ${seq}" />`}
+    ${!body && html`<p class="faint">It has no content.</p>`}`;
 }

@@ -52,12 +52,9 @@ func (b *tab) duration(label, number, unit string) {
 // feed follows a collection from its first event.
 func (b *tab) feed(coll *client.Collection, types ...string) {
 	b.t.Helper()
-	b.visit("feed?" + url.Values{"collection": {coll.Name()}, "type": types}.Encode())
-	b.pick("form select", "sequence")
-	b.fill("form input[required]", "1")
 	// The browser draws late: events count once their rows are there.
 	eval[any](b, `void (window.requestAnimationFrame = draw => setTimeout(draw, 1500))`)
-	b.click("button.primary", "Start")
+	b.visit("feed?" + url.Values{"collection": {coll.Name()}, "type": types, "from": {"1"}}.Encode())
 }
 
 // TestTTLPanel: the page shows the effect of a new TTL, asks for the collection's name
@@ -549,6 +546,40 @@ func TestFeedPage(t *testing.T) {
 	}
 	b.click("button", "Go on")
 	b.sees("11,000 events")
+}
+
+// TestFeedFilters: a filter applies at once and is in the address, a row shows all of its
+// event, and a search says that it is over.
+func TestFeedFilters(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	put(t, coll, "a", `{"n":1,"text":"`+strings.Repeat("x", 1000)+`"}`)
+	if _, err := client.Touch(t.Context(), coll, "a"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, coll, "a", `{"n":2,"text":"`+strings.Repeat("x", 1000)+`"}`)
+	put(t, coll, "b", `{}`)
+	b := openConsole(t, lapse, console.Options{})
+	rows := func(want string) {
+		t.Helper()
+		b.until(`[...document.querySelectorAll('.feed tbody tr')].map(tr => tr.cells[2].innerText + ' ' + tr.cells[4].innerText).join() === $?`, want)
+	}
+	b.visit("feed?from=1")
+	rows("DocumentCreated b,DocumentReplaced a,DocumentTouched a,DocumentCreated a,CollectionCreated ")
+	b.fill(`input[placeholder=all]:nth-of-type(1)`, coll.Name())
+	eval[any](b, `void [...document.querySelectorAll('.types label')].find(e => e.innerText.includes('DocumentReplaced')).click()`)
+	rows("DocumentReplaced a")
+	if hash := eval[string](b, `location.hash`); !strings.Contains(hash, "type=DocumentReplaced") || !strings.Contains(hash, "from=1") {
+		t.Error(hash)
+	}
+	b.click("button.more", "")
+	b.until(`[...document.querySelectorAll('.feed .diff .removed')].some(e => e.innerText.includes('"n": 1')) && document.querySelector('.feed pre:last-child').innerText.includes('xxx')`)
+	b.click("button.more", "")
+	b.until(`document.querySelector('.feed .diff') === null`)
+	b.visit("feed?id=nobody&from=2001-01-01")
+	b.sees("nothing up to now")
+	put(t, coll, "nobody", `{}`)
+	rows("DocumentCreated nobody")
 }
 
 // mouse sends mouse events to the bars of a forecast, at a share of their width.
