@@ -10,7 +10,8 @@ import {Fault, instant, JSONText, When} from '../parts.js';
 
 const types = ['DocumentCreated', 'DocumentReplaced', 'DocumentTouched', 'DocumentDeleted', 'DocumentExpiring', 'DocumentExpired', 'DocumentHeld', 'DocumentReleased', 'CollectionCreated', 'CollectionReplaced', 'CollectionDeleted', 'MutationRejected'];
 const mostRows = 1000, mostBody = 400; // bytes of a body that a row shows
-const drawEvery = 100, applyAfter = 300; // ms
+const chunk = 50; // rows of a body of the table: the browser lays out and draws those in sight
+const drawEvery = 300, applyAfter = 300; // ms
 
 // formOf is the form that an address describes, and addressOf the reverse: from is a
 // sequence, or a time, or empty for now.
@@ -42,7 +43,7 @@ export function Feed({query}) {
     if (!going) return;
     if (reader.current.address !== address) {
       reader.current = {address, position: '', received: 0, now: false, queue: [], lately: []};
-      rows.current.replaceChildren();
+      [...rows.current.tBodies].forEach(body => body.remove());
     }
     const r = reader.current;
     const wanted = new URLSearchParams(query);
@@ -60,8 +61,16 @@ export function Feed({query}) {
     const draw = () => {
       drawing = 0;
       drawn = performance.now();
-      rows.current.prepend(...r.queue.splice(0).toReversed().map(row));
-      while (rows.current.childElementCount > mostRows) rows.current.lastElementChild.remove();
+      const bodies = rows.current.tBodies;
+      for (const text of r.queue.splice(0)) {
+        if (bodies.length === 0 || bodies[0].rows.length >= chunk) rows.current.tHead.after(document.createElement('tbody'));
+        bodies[0].prepend(row(text));
+      }
+      for (let n = rows.current.querySelectorAll('tbody tr').length; n > mostRows; n--) {
+        const last = bodies[bodies.length - 1];
+        last.lastElementChild.remove();
+        if (!last.firstElementChild) last.remove();
+      }
       say();
     };
     setState('connecting…');
@@ -109,9 +118,8 @@ export function Feed({query}) {
         <span class="faint">${going ? state : 'paused'}</span></p>
       <${Fault} error=${fault} />
     </form>
-    <div class="scroll feed" role="region" aria-label="Events" tabindex="0"><table>
-      <thead><tr><th scope="col" class="n">Sequence</th><th scope="col">Time</th><th scope="col">Type</th><th scope="col">Collection</th><th scope="col">id</th><th scope="col">Content</th></tr></thead>
-      <tbody ref=${rows}></tbody></table></div>
+    <div class="scroll feed" role="region" aria-label="Events" tabindex="0"><table ref=${rows}>
+      <thead><tr><th scope="col" class="n">Sequence</th><th scope="col">Time</th><th scope="col">Type</th><th scope="col">Collection</th><th scope="col">id</th><th scope="col">Content</th></tr></thead></table></div>
     <p class="empty">No event yet.</p>`;
 }
 
@@ -161,7 +169,7 @@ function open(tr, more, seq) {
   const opened = more.getAttribute('aria-expanded') === 'true';
   more.setAttribute('aria-expanded', String(!opened));
   if (opened) {
-    tr.nextSibling.remove();
+    tr.nextSibling?.remove();
     return;
   }
   const cell = document.createElement('tr').insertCell();
