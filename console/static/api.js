@@ -11,8 +11,8 @@ export class Failure extends Error {
   }
 }
 
-// needsToken is set while the console asks for a token.
-export const needsToken = signal(false);
+// needsToken is set while the console asks for a token: 'wrong' if it has had another one.
+export const needsToken = signal('');
 
 let token = sessionStorage.getItem('lapse-token') ?? '';
 let minSeq = 0; // of the last change, which later reads have to see
@@ -23,7 +23,7 @@ export function setReads(names) { reads = new Set(names); }
 export function setToken(text) {
   token = text.trim();
   sessionStorage.setItem('lapse-token', token);
-  needsToken.value = false;
+  needsToken.value = '';
 }
 
 const authorization = () => token ? {Authorization: `Bearer ${token}`} : {};
@@ -37,7 +37,7 @@ async function send(path, init) {
     throw new Failure(503, 'unavailable', 'The console does not answer: is lapse running?');
   }
   if (response.ok) return response;
-  if (response.status === 401) needsToken.value = true;
+  if (response.status === 401) needsToken.value = token ? 'wrong' : 'missing';
   const text = await response.text();
   let said = {};
   try { said = JSON.parse(text); } catch { /* not from lapse */ }

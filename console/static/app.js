@@ -1,9 +1,11 @@
 // The frame of all pages: header, navigation, and which page the address names.
 import {html, render, useState} from './html.js';
 import {needsToken, setToken} from './api.js';
-import {about, fault, start, status, times} from './state.js';
+import {about, asOf, fault, start, status, times} from './state.js';
 import {duration, number} from './format.js';
 import {link, route} from './route.js';
+import {GoTo} from './goto.js';
+import {Fault, Time} from './parts.js';
 import {Overview} from './pages/overview.js';
 import {Collections} from './pages/collections.js';
 import {Collection} from './pages/collection.js';
@@ -47,8 +49,9 @@ function Header({current}) {
       <a class="brand" href="#/">lapse</a>
       <nav aria-label="Pages">${pages.map(([path, title]) => html`
         <a href=${link(path)} aria-current=${path === current ? 'page' : undefined}>${title}</a>`)}</nav>
+      <${GoTo} />
     </div>
-    <div class="bar small"><dl class="facts">
+    <div class="bar small ${fault.value ? 'old' : ''}"><dl class="facts">
       <div><dt>Database</dt><dd><${Database} current=${current} /></dd></div>
       ${s && html`
         <div><dt>Role</dt><dd>${s.role}</dd></div>
@@ -61,7 +64,7 @@ function Header({current}) {
           <label><input type="radio" name="times" checked=${times.value === mode} onChange=${() => { times.value = mode; }} /><span>${title}</span></label>`)}
       </fieldset>
     </div>
-    ${fault.value && html`<p class="fault" role="alert">${fault.value.message}</p>`}
+    ${fault.value && html`<p class="fault" role="alert">${fault.value.message} ${s && html`What is shown is as of <${Time} ms=${asOf.value} />.`}</p>`}
   </header>`;
 }
 
@@ -71,6 +74,7 @@ function Token() {
     <form onSubmit=${e => { e.preventDefault(); setToken(text); }}>
       <label class="field">Token
         <input type="password" autocomplete="off" required value=${text} onInput=${e => setText(e.target.value)} /></label>
+      <${Fault} error=${needsToken.value === 'wrong' && 'That is not the token.'} />
       <button class="primary">Continue</button>
       <p class="faint">It is the content of the file that <code>--console-token-file</code> names.</p>
     </form></main>`;

@@ -6,6 +6,7 @@ import {duration, moment} from './format.js';
 export const about = signal({database: '', write: false, now: Date.now()});
 export const status = signal(null);
 export const fault = signal(null); // why there is no status
+export const asOf = signal(0); // when the status was read, ms
 export const samples = signal([]); // of the status, for the charts, the newest last
 
 // now is the console's clock, by the second.
@@ -58,6 +59,7 @@ async function poll() {
     }
     const s = JSON.parse(await call('status', {fresh: false}));
     status.value = s;
+    asOf.value = clock();
     fault.value = null;
     const all = samples.peek(), before = all.at(-1), at = Date.now() / 1000;
     const rate = before && s.seq >= before.seq ? (s.seq - before.seq) / (at - before.at) : null;

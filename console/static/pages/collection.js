@@ -10,6 +10,7 @@ import {ahead, Bars, horizons} from '../chart.js';
 const maxTTL = 2147483647;
 
 export function Collection({name, query}) {
+  const [said, setSaid] = useState('');
   const [text, setText] = useState(null);
   const [error, setError] = useState(null);
   const load = () => call('collection.get', {collection: name}).then(t => { setText(t); setError(null); }, setError);
@@ -19,7 +20,8 @@ export function Collection({name, query}) {
   return html`<h1>${name}</h1><${Fault} error=${error} />
     <p class="summary"><${Badge} kind=${c.defaultTtl ? 'on' : ''}>TTL ${ttl(c.defaultTtl)}<//>
       <a href=${link('documents', name)}>${count(c.documents, 'document')}</a>, ${c.held > 0 && html`<a href="${link('documents', name)}?held=true">${number(c.held)} held</a>, `}${bytes(c.bytes)} · <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> · <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
-    <${Settings} key=${c._etag} collection=${c} span=${horizons.some(([h]) => h === query.get('ahead')) ? query.get('ahead') : '24h'} onChanged=${load} />
+    <${Settings} key=${c._etag} collection=${c} span=${horizons.some(([h]) => h === query.get('ahead')) ? query.get('ahead') : '24h'} onChanged=${async saved => { setSaid(''); await load(); if (saved) setSaid('Saved'); }} />
+    <p class="good" role="status">${said}</p>
     ${about.value.write && html`<${Delete} collection=${c} />`}`;
 }
 
@@ -88,7 +90,7 @@ function Settings({collection: c, span, onChanged}) {
         return;
       }
       await call('collection.replace', {collection: c.id, body, etag: c._etag});
-      await onChanged();
+      await onChanged(true);
     } catch (fault) {
       setError(fault.code === 412 ? new Error('Somebody was faster: the collection has changed since you looked at it. Load it again, and check your change.') : fault);
     } finally {
@@ -124,7 +126,7 @@ function Settings({collection: c, span, onChanged}) {
       <input autocomplete="off" spellcheck=${false} value=${typed} onInput=${e => setTyped(e.target.value)} /></label>`}
     <${Fault} error=${error} />
     ${write && html`<p class="actions"><button class="primary" disabled=${!ready || saving}>Save</button>${' '}
-      <button type="button" onClick=${onChanged}>Load again</button></p>`}
+      <button type="button" onClick=${() => onChanged()}>Load again</button></p>`}
   </form>`;
 }
 

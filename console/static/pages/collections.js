@@ -13,8 +13,7 @@ export function Collections({query}) {
   const [error, setError] = useState(null);
   const filter = query.get('find') ?? '';
   const show = (find, page) => go(at(['collections'], {find, page: page > 0 ? page + 1 : ''}), true);
-  const load = () => listCollections().then(list => { setAll(list); setError(null); }, setError);
-  useEffect(() => { load(); }, []);
+  useEffect(() => { listCollections().then(setAll, setError); }, []);
   if (!all) return html`<h1>Collections</h1><${Fault} error=${error} />`;
   const found = all.filter(c => c.id.toLowerCase().includes(filter.toLowerCase()));
   const last = Math.max(0, Math.ceil(found.length / pageSize) - 1), page = Math.max(0, Math.min((Number(query.get('page')) || 1) - 1, last));
@@ -27,7 +26,7 @@ export function Collections({query}) {
     ${last > 0 && html`<p class="pager"><button disabled=${page === 0} onClick=${() => show(filter, page - 1)}>Previous</button>
       <span>${number(page * pageSize + 1)} to ${number(Math.min(found.length, (page + 1) * pageSize))} of ${number(found.length)}</span>
       <button disabled=${page === last} onClick=${() => show(filter, page + 1)}>Next</button></p>`}
-    ${about.value.write && html`<${Create} onDone=${load} />`}`;
+    ${about.value.write && html`<${Create} />`}`;
 }
 
 function Row({listed}) {
@@ -48,15 +47,15 @@ function Row({listed}) {
     <td>${indexingMode}${includedPaths.length > 0 && `, ${number(includedPaths.length)} ${includedPaths.length === 1 ? 'path' : 'paths'}`}</td></tr>`;
 }
 
-function Create({onDone}) {
+// Create makes a collection, and opens it.
+export function Create() {
   const [name, setName] = useState('');
   const [error, setError] = useState(null);
   const create = async e => {
     e.preventDefault();
     try {
       await call('collection.create', {collection: name, body: {}});
-      setName(''); setError(null);
-      onDone();
+      go(link('collections', name));
     } catch (fault) { setError(fault); }
   };
   return html`<form class="card" onSubmit=${create}><h2>New collection</h2>

@@ -32,7 +32,7 @@ export function Forecast({name, query}) {
     if (!name) return;
     const abort = new AbortController();
     const ask = zoom ? zoomed(name, {from, until}, abort.signal) : call('forecast', {collection: name, body: ahead(span), signal: abort.signal}).then(JSON.parse);
-    ask.then(f => { setForecast(f); setError(null); }, fault => { if (!abort.signal.aborted) setError(fault); });
+    ask.then(f => { setForecast(f); setError(null); }, fault => { if (!abort.signal.aborted) { setForecast(null); setError(fault); } });
     return () => abort.abort();
   }, [name, span, zoom && from, zoom && until, again]);
   const f = forecast;

@@ -1,9 +1,10 @@
 // Overview: is the database well, and how much happens in it.
 import {html, useEffect, useState} from '../html.js';
 import {get} from '../api.js';
-import {fault, samples, status} from '../state.js';
+import {about, fault, samples, status} from '../state.js';
 import {bytes, duration, ms, number} from '../format.js';
-import {Badge, Fault, Table, Time} from '../parts.js';
+import {Badge, collections, Fault, listCollections, Table, Time} from '../parts.js';
+import {Create} from './collections.js';
 import {Line} from '../chart.js';
 
 const behindMuch = 1000; // events that are not folded yet
@@ -46,7 +47,7 @@ function Figures({log}) {
   const s = status.value;
   if (!s) return '';
   const o = s.latenessObjective;
-  return html`<dl class="figures">
+  return html`<dl class="figures ${fault.value ? 'old' : ''}">
     <${Figure} name="Documents" note=${s.held ? `live, ${number(s.held)} held` : 'live'}>${number(s.documents)}<//>
     <${Figure} name="Pending expiry" note="have a deadline">${number(s.pendingExpiry)}<//>
     <${Figure} name="Overdue" note="past it, not yet in the log" kind=${s.overdue ? 'bad' : ''}>${number(s.overdue)}<//>
@@ -84,6 +85,9 @@ function Processes({all}) {
     ${all.filter(p => p.role === 'writer').length !== 1 && html`<p class="fault">There should be one writer.</p>`}`;
 }
 
+const FirstStep = () => html`<section><p>There is nothing here yet. Documents are in collections, each with a time to live.</p>
+  ${about.value.write ? html`<${Create} />` : html`<p>Create one: <code>lapse collection create sessions --ttl 30m</code></p>`}</section>`;
+
 const processesEvery = 5000, logEvery = 30000;
 
 export function Overview() {
@@ -108,8 +112,10 @@ export function Overview() {
     every('log', logEvery, setLog);
     return () => abort.abort();
   }, []);
+  const empty = status.value?.documents === 0 && collections.value?.length === 0;
+  useEffect(() => { if (status.value?.documents === 0) listCollections().catch(() => {}); }, [status.value?.documents === 0]);
   return html`<h1>Overview</h1>
-    <${State} /><${Figures} log=${log} /><${Charts} />
+    <${State} />${empty ? html`<${FirstStep} />` : html`<${Figures} log=${log} /><${Charts} />`}
     ${processes && html`<${Processes} all=${processes} />`}
     ${!fault.value && html`<${Fault} error=${errors.processes ?? errors.log} />`}`;
 }
