@@ -62,11 +62,11 @@ func namesOf(o schema.OperationInfo) []string {
 }
 
 // do sends one request to the database and returns its reply: the code as the HTTP
-// status, the body unchanged. It passes on mutations, and reads that any process answers,
+// status, the body unchanged. It passes on mutations, batches, and reads that any process answers,
 // as they are in schema/asyncapi.yaml: /api/document.get?collection=orders&id=a.
 func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 	o := schema.OperationOf(op)
-	isWrite := o.Mutates()
+	isWrite := o.Mutates() || op == "batch" // also one of reads
 	switch {
 	case !isWrite && !o.Standby:
 		refuse(w, http.StatusNotFound, "not_found", "the console has no operation "+strconv.Quote(op))

@@ -76,7 +76,7 @@ export function Document({name, id}) {
   useEffect(() => {
     if (awaited || text === undefined || !collection) return;
     const abort = new AbortController();
-    call('query', {collection: name, body: {idPrefix: id, select: ['/id'], deadlines: true, limit: 1}, signal: abort.signal}).then(reply => {
+    call('query', {collection: name, body: {idPrefix: id, select: ['/id', '/_etag'], deadlines: true, limit: 1}, signal: abort.signal}).then(reply => {
       const [first] = JSON.parse(reply).documents, lives = first?.id === id;
       if (lives ? !text || first._etag !== JSON.parse(member(text, '_etag')) || (first._deadline ?? undefined) !== live.life.at : text) changed();
     }, () => {}); // the next status asks again

@@ -7,6 +7,7 @@ import {bytes, number} from '../format.js';
 import {content, elements, find, member, ownTTL} from '../json.js';
 import {draftOf, keepDraft} from '../drafts.js';
 import {Copy, queries} from '../copy.js';
+import {Many} from '../many.js';
 import {at, go, link} from '../route.js';
 import {Fault, instant, Left, Picker, Table, Time, When} from '../parts.js';
 
@@ -53,7 +54,7 @@ function body(form, more) {
     }));
   }
   // A row needs the id for its link, the ttl for whose it is, and when it was modified.
-  if (form.select.trim()) add('select', ['/id', '/ttl', '/_ts', ...split(form.select)].filter((path, i, all) => all.indexOf(path) === i));
+  if (form.select.trim()) add('select', ['/id', '/ttl', '/_ts', '/_etag', ...split(form.select)].filter((path, i, all) => all.indexOf(path) === i));
   for (const [name, value] of Object.entries(more)) add(name, value);
   return '{' + parts.join(',') + '}';
 }
@@ -104,6 +105,7 @@ export function Documents({name, query}) {
   const [count, setCount] = useState(null);
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
+  const [selected, setSelected] = useState(new Map()); // by id
   const running = useRef();
 
   const start = async (form, work) => {
@@ -125,7 +127,7 @@ export function Documents({name, query}) {
     setCount(JSON.parse(await call('query', {collection: name, signal, body: body({...form, orderBy: '', select: ''}, {count: true})})).count);
   });
   useEffect(() => {
-    setForm(asked);
+    setForm(asked); setSelected(new Map());
     if (name) show();
     return () => running.current?.abort();
   }, [query.toString()]);
@@ -163,11 +165,12 @@ export function Documents({name, query}) {
       <${Fault} error=${fault('form')} />
       <${Copy} texts=${() => queries(name, flagsOf(form), body(form, {limit: form.limit}))} />
     </form>
-    ${result && html`<${Result} name=${name} result=${result} page=${Number(query.get('page')) || 1} />`}
+    ${result && html`<${Result} name=${name} result=${result} page=${Number(query.get('page')) || 1} selected=${selected} onSelect=${setSelected} />
+      <${Many} key=${addressOf(name, asked)} name=${name} request=${more => body({...asked, orderBy: '', select: ''}, more)} selected=${[...selected.values()]} onDone=${() => { setSelected(new Map()); show(); }} />`}
     ${about.value.write && html`<${Create} key=${query.has('new')} name=${name} open=${query.has('new')} />`}`}`;
 }
 
-function Result({name, result: {form, documents, cut, next, plan}, page}) {
+function Result({name, result: {form, documents, cut, next, plan}, page, selected, onSelect}) {
   const paths = split(form.select);
   const after = next && addressOf(name, form, {cursor: next, page: page + 1});
   const before = page > 1 && (earlier.get(location.hash) ?? addressOf(name, form));
@@ -175,7 +178,7 @@ function Result({name, result: {form, documents, cut, next, plan}, page}) {
     ${plan && html`<p class="plan">Index ${plan.index ? html`<code>${plan.index}</code>` : 'none'}, ${number(plan.scanned)} scanned, ${number(plan.returned)} returned</p>`}
     ${documents.length === 0 ? html`<p class="empty">No document matches.</p>` : html`
       <${Table} label="Documents" head=${[['id'], ['Deadline'], ['ttl of', 'spare'], ['Modified', 'spare'], ...paths.length > 0 ? paths.map(path => [path]) : [['Document']]]}>
-        ${documents.map((text, i) => html`<${Row} key=${i + text.length} name=${name} text=${text} cut=${cut[i]} paths=${paths} />`)}
+        ${documents.map((text, i) => html`<${Row} key=${i + text.length} name=${name} text=${text} cut=${cut[i]} paths=${paths} selected=${selected} onSelect=${onSelect} />`)}
       <//>`}
     ${(next || page > 1) && html`<p class="pager">
       <button disabled=${!before} onClick=${() => go(before)}>${page > 1 && !earlier.has(location.hash) ? 'First page' : 'Previous'}</button>
@@ -185,10 +188,16 @@ function Result({name, result: {form, documents, cut, next, plan}, page}) {
 
 const short = text => text.length > preview ? text.slice(0, preview) + '…' : text;
 
-function Row({name, text, cut, paths}) {
+function Row({name, text, cut, paths, selected, onSelect}) {
   const id = JSON.parse(member(text, 'id')), ts = Number(member(text, '_ts')) * 1000, due = Number(member(text, '_deadline')) * 1000; // null is 0
+  const select = e => {
+    const next = new Map(selected);
+    if (e.target.checked) next.set(id, {id, etag: JSON.parse(member(text, '_etag')), deadline: due ? due / 1000 : null});
+    else next.delete(id);
+    onSelect(next);
+  };
   return html`<tr>
-    <td class="id"><a href=${link('documents', name, id)}><bdi>${id}</bdi></a></td>
+    <td class="id">${about.value.write && html`<input type="checkbox" aria-label="Select ${id}" checked=${selected.has(id)} onChange=${select} />`}<a href=${link('documents', name, id)}><bdi>${id}</bdi></a></td>
     <td>${due ? html`<${Left} ms=${due} />${times.value !== 'relative' && html`<${Time} ms=${due} />`}` : html`<span class="faint">none</span>`}</td>
     <td class="spare">${due ? ownTTL(text) ? 'document' : 'collection' : ''}</td>
     <td class="spare"><${Time} ms=${ts} /></td>

@@ -446,6 +446,63 @@ func TestQueries(t *testing.T) {
 	}
 }
 
+// TestMany: a change of all that match, or of a selection, is counted first, asks, and applies
+// to the versions that were counted; a download has what matches.
+func TestMany(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.TTLPerDocument())
+	batch := coll.Batch()
+	for i := range 1300 {
+		batch.Upsert(fmt.Sprintf("d%04d", i), map[string]int{"n": i})
+		if batch.Len() == client.MaxBatch {
+			write(t, batch)
+			batch = coll.Batch()
+		}
+	}
+	write(t, batch)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	ids := func(want string) {
+		t.Helper()
+		b.until(`[...document.querySelectorAll('td.id')].map(td => td.innerText.trim()).join().startsWith($?)`, want)
+	}
+	status := func(want string) {
+		t.Helper()
+		b.until(`document.querySelector('details.card [role=status]').innerText === $?`, want)
+	}
+	b.visit("documents/" + coll.Name() + "?where=doc.n%3E%3D10")
+	ids("d0010,d0011")
+	b.click("summary", "All that match")
+	b.click("details button", "Count")
+	b.sees("1,290 documents. Their last content stays in the log.")
+	put(t, coll, "d0500", `{"n":500,"changed":true}`)
+	if err := client.Hold(t.Context(), coll, "d0600", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.until(`document.querySelector('details button.danger').disabled`)
+	b.fill("details .warn input", coll.Name())
+	b.click("details button.danger", "Delete 1,290 documents")
+	status("1,288 of 1,290 deleted")
+	b.until(`/d0500\tIt has changed since it was counted.\nd0600\t.*held/.test(document.querySelector('details.card .scroll').innerText)`)
+	ids("d0500,d0600")
+
+	b.visit("documents/" + coll.Name())
+	b.click(`input[aria-label="Select d0003"]`, "")
+	b.click(`input[aria-label="Select d0004"]`, "")
+	b.click("summary", "2 selected documents")
+	b.pick(`select[aria-label=Change]`, "ttl")
+	b.duration("Time to live of all", "1.5", "hours")
+	b.click("details button", "Count")
+	b.sees("Each expires 1 h 30 min after its change: 2 of them sooner than now.")
+	b.click("details button.danger", "Set the time to live of 2 documents")
+	status("2 of 2 changed")
+	if item, err := client.Get[json.RawMessage](t.Context(), coll, "d0004"); err != nil || !strings.Contains(string(item.Value), `"ttl":5400`) {
+		t.Errorf("%+v, %v", item, err)
+	}
+	eval[any](b, `void (URL.createObjectURL = blob => { blob.text().then(text => { window.saved = text; }); return '#' + location.hash.slice(1); })`)
+	b.click("details button", "Download")
+	b.until(`window.saved?.split('\n').length === 13 && window.saved.startsWith('{"id":"d0000","n":0}\n')`)
+}
+
 // TestLargeDocumentsListed: the list reads on where a reply ends early, and shows the
 // beginning of large documents and the values of chosen paths.
 func TestLargeDocumentsListed(t *testing.T) {
