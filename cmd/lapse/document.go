@@ -217,24 +217,41 @@ func describeSpan(d time.Duration) string {
 
 func newDocumentDeleteCommand(a *app, conn *connection) *cobra.Command {
 	var change changeFlags
-	cmd := &cobra.Command{Use: "delete COLL ID", Short: "Delete a document", Args: arguments(2, 2)}
+	cmd := &cobra.Command{Use: "delete", Short: "Delete a document", Example: `  lapse document delete sessions --where 'doc.user == "ann"'`}
 	change.addFlags(cmd)
+	all := a.addMany(cmd, "deleted")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if many, err := all.chosen(cmd, args); err != nil {
+			return err
+		} else if many {
+			return all.run(cmd, conn, args[0], func(b *client.Batch, id string, unchanged client.OperationOption) { b.Delete(id, unchanged) })
+		}
 		_, err := conn.do(cmd.Context(), "document.delete", args[0], args[1], nil, change.options(cmd)...)
 		return err
 	}
 	return cmd
 }
 
-// documentChange completes a command that changes a document without its content; body
-// returns that of the request.
-func (a *app) documentChange(conn *connection, cmd *cobra.Command, body func() ([]byte, error)) *cobra.Command {
+// documentChange completes a command that changes a document without its content, or many
+// where add is their operation; body returns that of the request.
+func (a *app) documentChange(conn *connection, cmd *cobra.Command, body func() ([]byte, error), did string, add func(b *client.Batch, id string, unchanged client.OperationOption)) *cobra.Command {
 	var change changeFlags
+	var all *many
 	operation := "document." + cmd.Name()
 	cmd.Args = arguments(2, 2)
 	out := a.addOutputFlag(cmd)
 	change.addFlags(cmd)
+	if add != nil {
+		all = a.addMany(cmd, did)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if all != nil {
+			if many, err := all.chosen(cmd, args); err != nil {
+				return err
+			} else if many {
+				return all.run(cmd, conn, args[0], add)
+			}
+		}
 		sent, err := body()
 		if err != nil {
 			return err
@@ -254,7 +271,7 @@ func newDocumentTouchCommand(a *app, conn *connection) *cobra.Command {
 	var minAge string
 	var content bool
 	cmd := &cobra.Command{
-		Use:     "touch COLL ID",
+		Use:     "touch",
 		Short:   "Start the time to live of a document again",
 		Example: `  lapse document touch sessions 83.149.9.216 --min-age 3m --content`,
 	}
@@ -276,7 +293,7 @@ func newDocumentTouchCommand(a *app, conn *connection) *cobra.Command {
 			return nil, nil
 		}
 		return []byte("{" + strings.Join(members, ",") + "}"), nil
-	})
+	}, "renewed", func(b *client.Batch, id string, unchanged client.OperationOption) { b.Touch(id, unchanged) })
 }
 
 func newDocumentRestoreCommand(a *app, conn *connection) *cobra.Command {
@@ -293,13 +310,13 @@ event of the log. Its ttl is as it was and counts from now. lapse history shows 
 			return nil, nil
 		}
 		return append(schema.AppendString([]byte(`{"version":`), version), '}'), nil
-	})
+	}, "", nil)
 }
 
 func newDocumentHoldCommand(a *app, conn *connection) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:     "hold COLL ID",
+		Use:     "hold",
 		Short:   "Keep a document from expiry and deletion until its release",
 		Example: `  lapse document hold orders SO05 --reason 'case 4711'`,
 	}
@@ -309,9 +326,10 @@ func newDocumentHoldCommand(a *app, conn *connection) *cobra.Command {
 			return nil, nil
 		}
 		return schema.AppendReason(nil, reason), nil
-	})
+	}, "held", func(b *client.Batch, id string, unchanged client.OperationOption) { b.Hold(id, reason, unchanged) })
 }
 
 func newDocumentReleaseCommand(a *app, conn *connection) *cobra.Command {
-	return a.documentChange(conn, &cobra.Command{Use: "release COLL ID", Short: "End the hold of a document"}, noBody)
+	return a.documentChange(conn, &cobra.Command{Use: "release", Short: "End the hold of a document"}, noBody,
+		"released", func(b *client.Batch, id string, unchanged client.OperationOption) { b.Release(id, unchanged) })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"
@@ -27,14 +28,12 @@ type queryFlags struct {
 func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&f.where, "where", "w", "", "only documents that match this `CEL` expression")
-	flags.StringArrayVarP(&f.param, "param", "p", nil, "set params.NAME to VALUE, JSON or else a string, also the empty one: `NAME=VALUE`; repeatable")
-	flags.StringVar(&f.params, "params", "", "params as a `JSON` object")
+	f.addChoice(flags)
 	if cmd.Name() == "due" {
 		f.next = 24 * time.Hour
 		flags.Var(&durationFlag{to: &f.next, least: time.Second, seconds: true}, "next", "documents that expire within `DURATION`")
 	} else {
-		flags.StringVar(&f.idPrefix, "id-prefix", "", "only documents whose id begins with `PREFIX`; reads no others")
+		f.addIDPrefix(flags)
 		flags.BoolVar(&f.held, "held", false, "only held documents")
 		flags.BoolVar(&f.deadlines, "deadlines", false, "add the member _deadline, unix seconds or null")
 		flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by `PATH`, or by -PATH for descending; repeatable")
@@ -46,6 +45,17 @@ func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&f.count, "count", false, "print only the number of documents")
 	flags.BoolVar(&f.explain, "explain", false, "print the plan and cursor on standard error")
 	flags.Uint64Var(&f.minSeq, "min-seq", 0, "wait until the state includes log sequence `SEQ`")
+}
+
+// addChoice adds the flags that choose documents by their content.
+func (f *queryFlags) addChoice(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.where, "where", "w", "", "only documents that match this `CEL` expression")
+	flags.StringArrayVarP(&f.param, "param", "p", nil, "set params.NAME to VALUE, JSON or else a string, also the empty one: `NAME=VALUE`; repeatable")
+	flags.StringVar(&f.params, "params", "", "params as a `JSON` object")
+}
+
+func (f *queryFlags) addIDPrefix(flags *pflag.FlagSet) {
+	flags.StringVar(&f.idPrefix, "id-prefix", "", "only documents whose id begins with `PREFIX`; reads no others")
 }
 
 // options returns the flags as options of the query.
