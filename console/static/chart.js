@@ -1,5 +1,5 @@
 // Charts, drawn by uPlot, which is a script of its own and no module.
-import {html, useEffect, useRef} from './html.js';
+import {html, useLayoutEffect, useRef} from './html.js';
 import {clock, now, times} from './state.js';
 import {count, duration, moment, number} from './format.js';
 
@@ -10,7 +10,7 @@ const color = name => getComputedStyle(document.documentElement).getPropertyValu
 // usePlot keeps a plot in an element: as wide as it, redrawn when the scheme changes.
 function usePlot(options, data, deps) {
   const element = useRef(), plot = useRef();
-  useEffect(() => {
+  useLayoutEffect(() => { // the plot changes together with the page around it
     const at = element.current;
     if (!at) return; // it has gone before it was drawn
     const width = () => Math.max(160, at.clientWidth);
@@ -31,7 +31,7 @@ function usePlot(options, data, deps) {
       plot.current = null;
     };
   }, deps);
-  useEffect(() => { plot.current?.setData(data); }, [data]);
+  useLayoutEffect(() => { plot.current?.setData(data); }, [data]);
   return element;
 }
 

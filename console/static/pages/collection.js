@@ -170,7 +170,7 @@ function Preview({collection, now, ttl: wanted, span, again, onPreview}) {
 
 function Half({title, f, span, most}) {
   const within = horizons.find(([h]) => h === span)[1];
-  return html`<figure><figcaption><strong>${title}</strong>: ${number(f.due)} in the next ${within}, ${number(f.later)} later, ${number(f.never)} never</figcaption>
+  return html`<figure><figcaption><strong>${title}</strong>: ${f.atOnce > 0 && `${number(f.atOnce)} at once, `}${number(f.due)} in the next ${within}, ${number(f.later)} later, ${number(f.never)} never</figcaption>
     <${Bars} forecast=${f} most=${most} height=${160} title=${title} /></figure>`;
 }
 

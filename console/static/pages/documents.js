@@ -4,7 +4,7 @@ import {html, useEffect, useRef, useState} from '../html.js';
 import {call} from '../api.js';
 import {about, times} from '../state.js';
 import {bytes, number} from '../format.js';
-import {content, elements, find, member, ownTTL} from '../json.js';
+import {content, elements, find, member, members, ownTTL} from '../json.js';
 import {draftOf, keepDraft} from '../drafts.js';
 import {Copy, queries} from '../copy.js';
 import {Many} from '../many.js';
@@ -76,6 +76,40 @@ function fieldOf(error) {
   return Object.keys(titles).find(name => error.message.startsWith(name)) ?? (error.error === 'bad_query' ? 'where' : 'form');
 }
 
+// comparisons are those that one chooses without CEL, each as CEL.
+const comparisons = {
+  '=': (at, value) => `${at} == ${value}`, '≠': (at, value) => `${at} != ${value}`,
+  '<': (at, value) => `${at} < ${value}`, '≤': (at, value) => `${at} <= ${value}`, '>': (at, value) => `${at} > ${value}`, '≥': (at, value) => `${at} >= ${value}`,
+  'begins with': (at, value) => `${at}.startsWith(${value})`, contains: (at, value) => `${at}.contains(${value})`,
+  'is there': at => `has(${at})`,
+};
+
+// condition is a comparison as CEL. A value that is no number, true, false, null or quoted is a text.
+function condition(path, comparison, value) {
+  const member = path.trim().replace(/^\//, '').split(/[./]/).map(name => /^[A-Za-z_]\w*$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`).join('');
+  const text = ['begins with', 'contains'].includes(comparison) && !value.startsWith('"') || !/^(-?\d+(\.\d+)?(e[+-]?\d+)?|true|false|null|".*")$/i.test(value);
+  return comparisons[comparison]('doc' + member, text ? JSON.stringify(value) : value);
+}
+
+// Filter adds a condition to a query. It offers the paths of the documents that are shown.
+function Filter({documents, onAdd}) {
+  const [path, setPath] = useState('');
+  const [comparison, setComparison] = useState('=');
+  const [value, setValue] = useState('');
+  const paths = [...new Set(documents.flatMap(text => members(text).map(([name]) => name)).filter(name => !['id', 'ttl', '_ts', '_etag', '_deadline'].includes(name)))];
+  const add = e => {
+    e.preventDefault();
+    setValue('');
+    onAdd(condition(path, comparison, value));
+  };
+  return html`<form class="row" onSubmit=${add}>
+    <label class="field half">Filter <input list="paths" required spellcheck=${false} autocomplete="off" placeholder="customer.name" value=${path} onInput=${e => setPath(e.target.value)} />
+      <datalist id="paths">${paths.map(name => html`<option value=${name} />`)}</datalist></label>
+    <label class="field">Comparison <select value=${comparison} onChange=${e => setComparison(e.target.value)}>${Object.keys(comparisons).map(name => html`<option>${name}</option>`)}</select></label>
+    ${comparison !== 'is there' && html`<label class="field half">Value <input id="value" spellcheck=${false} autocomplete="off" value=${value} onInput=${e => setValue(e.target.value)} /></label>`}
+    <button>Add to the condition</button></form>`;
+}
+
 // read reads a page: replies end early rather than exceed their size.
 async function read(name, form, cursor, signal) {
   const documents = [], cut = {}, limit = Number(form.limit);
@@ -122,7 +156,7 @@ export function Documents({name, query}) {
     if (running.current === abort) setBusy(false);
   };
   const show = () => start(asked, async signal => setResult({form: asked, ...await read(name, asked, cursor, signal)}));
-  const run = () => { if (!go(addressOf(name, form))) show(); };
+  const run = (next = form) => { if (!go(addressOf(name, next))) show(); };
   const countAll = () => start(form, async signal => {
     setCount(JSON.parse(await call('query', {collection: name, signal, body: body({...form, orderBy: '', select: ''}, {count: true})})).count);
   });
@@ -143,6 +177,7 @@ export function Documents({name, query}) {
   return html`<h1>Documents</h1>
     <div class="row"><${Picker} value=${name} onPick=${picked => go(link('documents', picked))} /></div>
     ${name && html`
+    <${Filter} documents=${result?.documents ?? []} onAdd=${more => run({...form, where: form.where.trim() ? `(${form.where.trim()}) && ${more}` : more})} />
     <form class="card query" onSubmit=${e => { e.preventDefault(); run(); }}>
       <div class="row top">
         <label class="field">Show <select value=${form.list} onChange=${e => set({list: e.target.value})}>${lists.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>

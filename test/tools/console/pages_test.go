@@ -438,6 +438,16 @@ func TestQueries(t *testing.T) {
 	b.fill("#idPrefix", "d1")
 	b.click("button", "Count")
 	b.sees("10 documents match")
+	// Without CEL: a path, a value, Enter.
+	b.visit("documents/" + coll.Name())
+	b.fill("input[list=paths]", "n")
+	b.fill("#value", "7\r")
+	b.until(`document.querySelector('#where').value === 'doc.n == 7' && [...document.querySelectorAll('td.id')].map(td => td.innerText).join() === 'd07'`)
+	b.pick("label:has(+ label #value) select", "begins with")
+	b.fill("input[list=paths]", "id")
+	b.fill("#value", "d0\r")
+	b.until(`document.querySelector('#where').value === '(doc.n == 7) && doc.id.startsWith("d0")' && document.querySelector('td.id').innerText === 'd07'`)
+	b.visit("documents/" + coll.Name() + "?params=" + url.QueryEscape(`{"least":10}`))
 	for field, wrong := range map[string]string{"where": "doc.n >", "params": "5", "orderBy": "n", "select": "n", "idPrefix": strings.Repeat("i", 256)} {
 		b.fill("#"+field, wrong)
 		b.click("button.primary", "Run")
@@ -713,7 +723,7 @@ func TestForecast(t *testing.T) {
 	b.until(`/^in [34] h/.test(document.querySelector('td .left')?.innerText) && document.querySelector('td.spare').innerText === 'document'`)
 
 	b.visit("documents/" + coll.Name())
-	b.pick("form select", "due")
+	b.pick("form.query select", "due")
 	b.fill("#until", "yesterday")
 	b.click("button.primary", "Run")
 	b.until(`document.querySelector('#due-fault').innerText.includes('"24h"')`)
@@ -724,7 +734,7 @@ func TestForecast(t *testing.T) {
 	b.until(`[...document.querySelectorAll('tbody tr')].map(tr => tr.cells[0].innerText + ' ' + tr.cells[2].innerText).join() === 'd04 document,d03 document,d02 document,d01 document,d00 document,inherits collection'`)
 	b.click("button", "Count")
 	b.sees("31 documents match")
-	b.pick("form select", "held")
+	b.pick("form.query select", "held")
 	b.click("button.primary", "Run")
 	b.until(`[...document.querySelectorAll('td.id')].map(td => td.innerText).join() === 'held'`)
 
