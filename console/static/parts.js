@@ -128,3 +128,15 @@ export function JSONText({text, label}) {
   return html`<pre class="json" tabindex="0" role="region" aria-label=${label}>${cut ? text.slice(0, shownAtOnce) : text}</pre>
     ${cut && html`<button type="button" onClick=${() => setAll(true)}>Show all ${text.length.toLocaleString('en-US')} characters</button>`}`;
 }
+
+// Restore is a button that brings back a version, or the last one.
+export function Restore({name, id, version, onChanged, children}) {
+  const [error, setError] = useState(null);
+  const restore = async () => {
+    try {
+      await call('document.restore', {collection: name, id, body: version ? {version: String(version)} : ''});
+      onChanged();
+    } catch (fault) { setError(fault); }
+  };
+  return html`<button type="button" onClick=${restore}>${children}</button><${Fault} error=${error} />`;
+}

@@ -1,7 +1,7 @@
 // One collection: its settings. The TTL panel says what a change would do before it is made.
 import {html, useEffect, useRef, useState} from '../html.js';
 import {call} from '../api.js';
-import {about} from '../state.js';
+import {about, clock} from '../state.js';
 import {bytes, count, number, ttl} from '../format.js';
 import {at, go, link} from '../route.js';
 import {Badge, Confirm, Fault, inUnits, Seconds, secondsOf, Time} from '../parts.js';
@@ -19,7 +19,7 @@ export function Collection({name, query}) {
   const c = JSON.parse(text);
   return html`<h1>${name}</h1><${Fault} error=${error} />
     <p class="summary"><${Badge} kind=${c.defaultTtl ? 'on' : ''}>TTL ${ttl(c.defaultTtl)}<//>
-      <a href=${link('documents', name)}>${count(c.documents, 'document')}</a>, ${c.held > 0 && html`<a href="${link('documents', name)}?held=true">${number(c.held)} held</a>, `}${bytes(c.bytes)} · <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> · <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
+      <a href=${link('documents', name)}>${count(c.documents, 'document')}</a>, ${c.held > 0 && html`<a href="${link('documents', name)}?held=true">${number(c.held)} held</a>, `}${bytes(c.bytes)} · <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> · <a href=${at(['feed'], {type: 'DocumentExpired', collection: name, from: new Date(clock() - 86400000).toISOString()})}>What expired</a> · <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
     <${Settings} key=${c._etag} collection=${c} span=${horizons.some(([h]) => h === query.get('ahead')) ? query.get('ahead') : '24h'} onChanged=${async saved => { setSaid(''); await load(); if (saved) setSaid('Saved'); }} />
     <p class="good" role="status">${said}</p>
     ${about.value.write && html`<${Delete} collection=${c} />`}`;

@@ -8,7 +8,7 @@ import {Diff} from '../diff.js';
 import {draftOf, keepDraft} from '../drafts.js';
 import {Copy, upserts} from '../copy.js';
 import {at, go, link} from '../route.js';
-import {Badge, Confirm, Fault, JSONText, Seconds, secondsOf, Time} from '../parts.js';
+import {Badge, Confirm, Fault, JSONText, Restore, Seconds, secondsOf, Time} from '../parts.js';
 
 const historyLimit = 100;
 const absent = ['collection_not_found', 'document_not_found']; // errors: the history may know more
@@ -171,18 +171,6 @@ function Lost({name, id, onChanged}) {
   if (!draft) return '';
   return html`<section class="card"><h2>Your draft of version ${draft.etag}</h2><${JSONText} text=${draft.text} label="Draft" /><${Fault} error=${error} />
     <div class="row actions"><button type="button" class="primary" onClick=${create}>Create it again</button><button type="button" onClick=${leave}>Discard mine</button></div></section>`;
-}
-
-// Restore is a button that brings back a version, or the last one.
-function Restore({name, id, version, onChanged, children}) {
-  const [error, setError] = useState(null);
-  const restore = async () => {
-    try {
-      await call('document.restore', {collection: name, id, body: version ? {version: String(version)} : ''});
-      onChanged();
-    } catch (fault) { setError(fault); }
-  };
-  return html`<button type="button" onClick=${restore}>${children}</button><${Fault} error=${error} />`;
 }
 
 const words = {DocumentCreated: 'Created', DocumentReplaced: 'Replaced', DocumentTouched: 'Touched', DocumentDeleted: 'Deleted',

@@ -1,15 +1,16 @@
 // Feed: events as they come. Rows are made once and never drawn again.
 import {html, render, useEffect, useLayoutEffect, useRef, useState} from '../html.js';
 import {eventAt, follow} from '../api.js';
-import {show, status} from '../state.js';
+import {about, show, status} from '../state.js';
 import {number, duration} from '../format.js';
 import {content, member, members, pretty} from '../json.js';
 import {Diff} from '../diff.js';
 import {at, go, link} from '../route.js';
-import {Fault, instant, JSONText, When} from '../parts.js';
+import {Fault, instant, JSONText, Restore, When} from '../parts.js';
 
 const types = ['DocumentCreated', 'DocumentReplaced', 'DocumentTouched', 'DocumentDeleted', 'DocumentExpiring', 'DocumentExpired', 'DocumentHeld', 'DocumentReleased', 'CollectionCreated', 'CollectionReplaced', 'CollectionDeleted', 'MutationRejected'];
 const mostRows = 1000, mostBody = 400; // bytes of a body that a row shows
+const lasts = ['DocumentExpired', 'DocumentDeleted']; // may be restored
 const chunk = 50; // rows of a body of the table: the browser lays out and draws those in sight
 const drawEvery = 300, applyAfter = 300; // ms
 
@@ -189,6 +190,7 @@ async function versionBefore(text) {
 function Whole({seq}) {
   const [got, setGot] = useState(null);
   const [error, setError] = useState(null);
+  const [restored, setRestored] = useState(false);
   useEffect(() => {
     (async () => {
       const text = await eventAt(seq);
@@ -202,5 +204,6 @@ function Whole({seq}) {
   return html`<p>${id !== null && html`<a href=${link('documents', collection, id)}>Document</a> · <a href=${at(['feed'], {collection, id, from: 1})}>All its events</a> · `}<a href=${at(['feed'], {from: seq})}>This event and what came after it</a></p>
     ${got.before && html`<h3>Changes</h3><${Diff} before=${pretty(content(got.before))} after=${pretty(content(body))} />`}
     ${body && html`<h3>Content</h3><${JSONText} text=${pretty(body)} label="Content at sequence ${seq}" />`}
-    ${!body && html`<p class="faint">It has no content.</p>`}`;
+    ${!body && html`<p class="faint">It has no content.</p>`}
+    ${about.value.write && lasts.includes(value('type')) && html`<p><${Restore} name=${collection} id=${id} version=${value('previous')} onChanged=${() => setRestored(true)}>Restore<//> <span class="good" role="status">${restored && 'Restored'}</span></p>`}`;
 }

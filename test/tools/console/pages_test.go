@@ -628,7 +628,7 @@ func TestFeedFilters(t *testing.T) {
 	}
 	put(t, coll, "a", `{"n":2,"text":"`+strings.Repeat("x", 1000)+`"}`)
 	put(t, coll, "b", `{}`)
-	b := openConsole(t, lapse, console.Options{})
+	b := openConsole(t, lapse, console.Options{Write: true})
 	rows := func(want string) {
 		t.Helper()
 		b.until(`[...document.querySelectorAll('.feed tbody tr')].map(tr => tr.cells[2].innerText + ' ' + tr.cells[4].innerText).join() === $?`, want)
@@ -645,6 +645,14 @@ func TestFeedFilters(t *testing.T) {
 	b.until(`[...document.querySelectorAll('.feed .diff .removed')].some(e => e.innerText.includes('"n": 1')) && document.querySelector('.feed pre:last-child').innerText.includes('xxx')`)
 	b.click("button.more", "")
 	b.until(`document.querySelector('.feed .diff') === null`)
+	if err := client.Delete(t.Context(), coll, "b"); err != nil {
+		t.Fatal(err)
+	}
+	b.visit("feed?type=DocumentDeleted&from=1")
+	rows("DocumentDeleted b")
+	b.click("button.more", "")
+	b.click(".feed button", "Restore")
+	b.sees("Restored")
 	b.visit("feed?id=nobody&from=2001-01-01")
 	b.sees("nothing up to now")
 	put(t, coll, "nobody", `{}`)
