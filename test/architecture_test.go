@@ -48,14 +48,15 @@ var architecture = map[string]struct{ ours, not []string }{
 	"processor/embedded":        {ours: []string{"schema", "processor/eventlog", "processor/gate", "processor/embedded/blocks"}},
 	"processor/embedded/blocks": {not: []string{"nats-io", "pebble"}},
 
-	"audit":     {ours: []string{"schema"}, not: []string{"nats-io"}},
-	"client":    {ours: []string{"schema", "schema/values"}, not: []string{"nats-server", "pebble"}},
-	"webserver": {},
-	"console":   {ours: []string{"schema", "schema/values", "client"}, not: []string{"nats-io", "pebble"}},
+	"audit":           {ours: []string{"schema"}, not: []string{"nats-io"}},
+	"client":          {ours: []string{"schema", "schema/values"}, not: []string{"nats-server", "pebble"}},
+	"client/importer": {ours: []string{"schema", "schema/values", "client"}, not: []string{"nats-io", "pebble"}},
+	"webserver":       {},
+	"console":         {ours: []string{"schema", "schema/values", "client", "client/importer"}, not: []string{"nats-io", "pebble"}},
 	"host": {ours: []string{"schema", "processor", "processor/observe", "processor/lease", "processor/spread", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
 		"client", "webserver", "console"}, not: []string{"pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "schema/values", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
-		"client", "console", "audit", "host"}, not: []string{"nats-server", "pebble"}},
+		"client", "client/importer", "console", "audit", "host"}, not: []string{"nats-server", "pebble"}},
 	"deploy":         {}, // tests only
 	"docs":           {}, // tests only
 	"internal/model": {}, // tests only

@@ -14,12 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/client/importer"
 	"github.com/lapsedb/lapse/schema"
 )
 
 func newImportCommand(a *app) *cobra.Command {
 	var conn connection
-	var f importFlags
+	var options importer.Options
+	var rejects string
 	cmd := &cobra.Command{
 		Use:   "import COLL [FILE|-]",
 		Short: "Store the documents of a file, one JSON object a line",
@@ -42,16 +44,16 @@ Documents whose moment has passed are left out; null is for ever.`,
 	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.id, "id", "/id", "take the id from the member at `PATH`, a string or a whole number")
-	flags.StringVar(&f.op, "op", "upsert", "`upsert`, or create, which leaves documents alone that exist")
-	flags.StringVar(&f.expires, "expires", "", "expire at the moment in the member at `PATH`")
-	flags.StringArrayVar(&f.drop, "drop", nil, "leave out the member at `PATH`; repeatable")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "say what would happen and when the documents would expire, and store nothing")
-	flags.StringVar(&f.rejects, "rejects", "", "write refused lines to `FILE`, with code and reason")
+	flags.StringVar(&options.ID, "id", "/id", "take the id from the member at `PATH`, a string or a whole number")
+	flags.StringVar(&options.Op, "op", "upsert", "`upsert`, or create, which leaves documents alone that exist")
+	flags.StringVar(&options.Expires, "expires", "", "expire at the moment in the member at `PATH`")
+	flags.StringArrayVar(&options.Drop, "drop", nil, "leave out the member at `PATH`; repeatable")
+	flags.BoolVar(&options.DryRun, "dry-run", false, "say what would happen and when the documents would expire, and store nothing")
+	flags.StringVar(&rejects, "rejects", "", "write refused lines to `FILE`, with code and reason")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		rules, err := f.rules()
+		rules, err := options.Rules()
 		if err != nil {
-			return err
+			return usageErrorf("--%s", schema.AsError(err).Message)
 		}
 		name := "-"
 		if len(args) == 2 {
@@ -59,7 +61,7 @@ Documents whose moment has passed are left out; null is for ever.`,
 		} else if a.isTerminal(a.stdin) {
 			return usageErrorf("no documents given: use `%s`", useLine(cmd))
 		}
-		return out.importFile(cmd.Context(), &conn, args[0], name, rules, f.rejects)
+		return out.importFile(cmd.Context(), &conn, args[0], name, rules, rejects)
 	}
 	return cmd
 }
@@ -68,11 +70,8 @@ Documents whose moment has passed are left out; null is for ever.`,
 // turn.
 const importTimeout = 10 * time.Second
 
-// importsInFlight is the number of requests at a time.
-const importsInFlight = 8
-
 // importFile imports a file into a collection.
-func (out *output) importFile(ctx context.Context, conn *connection, collection, name string, rules *importRules, rejects string) (err error) {
+func (out *output) importFile(ctx context.Context, conn *connection, collection, name string, rules importer.Rules, rejects string) (err error) {
 	file, size, err := out.openInput(name)
 	if err != nil {
 		return err
@@ -87,8 +86,9 @@ func (out *output) importFile(ctx context.Context, conn *connection, collection,
 	if err != nil {
 		return err
 	}
-	if rules.properties = coll.Info().Properties; rules.expires != nil && rules.properties.DefaultTTL == schema.Off {
-		return fmt.Errorf("TTL is off in %s, so that no document would expire at its moment: turn it on first, with `lapse collection replace %s --default-ttl -1`, or import without --expires", collection, collection)
+	im, err := rules.Begin(coll)
+	if err != nil {
+		return errors.New(schema.AsError(err).Message)
 	}
 	kept := &rejectWriter{to: out.stderr}
 	if rejects != "" {
@@ -96,34 +96,34 @@ func (out *output) importFile(ctx context.Context, conn *connection, collection,
 			return err
 		}
 	}
-	im := &importing{rules: rules, rejects: kept, began: time.Now()}
-	im.forecast.begin(im.began.Unix())
-	im.bar = newProgress(out.stderr, "import: bytes", max(size, 0))
-	err = im.run(ctx, coll, schema.ReadLines(ctx, file))
-	im.bar.Done()
+	began, bar := time.Now(), newProgress(out.stderr, "import: bytes", max(size, 0))
+	im.Reject, im.Progress = kept.reject, func(bytes int) { bar.Add(int64(bytes)) }
+	err = im.Run(ctx, schema.ReadLines(ctx, file))
+	bar.Done()
 	if err = errors.Join(err, kept.close()); err != nil {
-		return im.interrupted(ctx, err, name)
+		return interrupted(ctx, err, rules, im.Last(), name)
 	}
-	if err := out.imported(im, coll); err != nil || im.count.Refused == 0 {
+	count := im.Count()
+	if err := out.imported(count, rules, coll.Name(), time.Since(began)); err != nil || count.Refused == 0 {
 		return err
 	}
-	return fmt.Errorf("%d of %d lines were refused%s", im.count.Refused, im.count.Lines, kept.advice())
+	return fmt.Errorf("%d of %d lines were refused%s", count.Refused, count.Lines, kept.advice())
 }
 
-// interrupted adds to err where to go on.
-func (im *importing) interrupted(ctx context.Context, err error, name string) error {
+// interrupted adds to err where to go on, after the last line that is done.
+func interrupted(ctx context.Context, err error, rules importer.Rules, last int, name string) error {
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
 	switch {
-	case im.rules.dryRun:
+	case rules.DryRun:
 		return fmt.Errorf("%w: nothing is stored, start it again", err)
-	case im.rules.create:
-		return fmt.Errorf("%w; done up to line %d: run it again, it leaves alone what is stored", err, im.last)
+	case rules.Create:
+		return fmt.Errorf("%w; done up to line %d: run it again, it leaves alone what is stored", err, last)
 	case name == "-":
-		return fmt.Errorf("%w; done up to line %d: go on with the input from line %d on", err, im.last, im.last+1)
+		return fmt.Errorf("%w; done up to line %d: go on with the input from line %d on", err, last, last+1)
 	}
-	return fmt.Errorf("%w; done up to line %d: go on with `tail -n +%d %s | lapse import …`", err, im.last, im.last+1, name)
+	return fmt.Errorf("%w; done up to line %d: go on with `tail -n +%d %s | lapse import …`", err, last, last+1, name)
 }
 
 // rejectWriter keeps the refused lines: in a file, or the first of them as messages.
@@ -191,20 +191,48 @@ func (w *rejectWriter) close() error {
 }
 
 // imported prints what was imported.
-func (out *output) imported(im *importing, coll *client.Collection) error {
-	if im.rules.dryRun {
-		im.count.Forecast = im.forecast.result(coll.Info())
-	}
+func (out *output) imported(count importer.Count, rules importer.Rules, collection string, took time.Duration) error {
 	if !out.forPeople() {
-		line, err := json.Marshal(im.count)
+		line, err := json.Marshal(count)
 		if err != nil {
 			return err
 		}
 		return out.document(line)
 	}
-	if _, err := fmt.Fprintln(out.stdout, im.describe(coll.Name())); err != nil || !im.rules.dryRun {
+	if _, err := fmt.Fprintln(out.stdout, describeImport(count, rules, collection, took)); err != nil || !rules.DryRun {
 		return err
 	}
 	fmt.Fprintln(out.stdout)
-	return out.forecast(im.count.Forecast)
+	return out.forecast(count.Forecast)
+}
+
+// describeImport says what was counted.
+func describeImport(c importer.Count, rules importer.Rules, collection string, took time.Duration) string {
+	would := ""
+	if rules.DryRun {
+		would = "would be "
+	}
+	text := fmt.Sprintf("%s: %d %screated, %d %sreplaced", printable(collection), c.Created, would, c.Replaced, would)
+	add := func(n int, format string) {
+		if n > 0 {
+			text += fmt.Sprintf(format, n)
+		}
+	}
+	add(c.Existed, "; %d there already and left alone")
+	add(c.Past, "; %d past their moment and left out")
+	add(c.Refused, "; %d refused")
+	if took > time.Second {
+		text += fmt.Sprintf("; %s, %.0f a second", showDuration(took.Round(time.Second)), float64(c.Created+c.Replaced)/took.Seconds())
+	}
+	if rules.Expires == nil {
+		return text
+	}
+	text += "\nmoments:"
+	m := c.Moments
+	add(m.None, " %d without a moment,")
+	add(m.Null, " %d null,")
+	add(m.UnixSeconds, " %d in unix seconds,")
+	add(m.UnixMilliseconds, " %d in unix milliseconds,")
+	add(m.RFC3339, " %d in RFC 3339,")
+	return strings.TrimSuffix(text, ",")
 }

@@ -10,9 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/client/importer"
 	"github.com/lapsedb/lapse/schema"
-	"github.com/lapsedb/lapse/schema/values"
 )
 
 // importInto runs lapse import against a stand-in.
@@ -78,7 +77,7 @@ func TestImportDryRun(t *testing.T) {
 	const input = `{"id":"a","ttl":-1}` + "\n" + `{"id":"b","ttl":60}` + "\n" + `{"id":"c"}` + "\n"
 	for op, want := range map[string][3]int{"upsert": {1, 2, 0}, "create": {1, 0, 2}} {
 		stdout, stderr, code := importInto(t, s, input, "--dry-run", "--op", op)
-		var got importCount
+		var got importer.Count
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 || [3]int{got.Created, got.Replaced, got.Existed} != want {
 			t.Errorf("%s: exit %d, %v, %s %s", op, code, err, stdout, stderr)
 		}
@@ -88,52 +87,5 @@ func TestImportDryRun(t *testing.T) {
 	}
 	if asked := s.lastAsked(false); strings.Contains(asked, "upsert") || strings.Contains(asked, "create") {
 		t.Error(asked)
-	}
-}
-
-// TestImportForecast: each deadline is in the bucket it is in, and the span shown is the
-// shortest that holds all.
-func TestImportForecast(t *testing.T) {
-	const now = 1_431_857_103
-	for _, deadline := range []int64{0, 1, 3599, 3600, day - 1, day, 7*day - 1, 30 * day, 365*day - 1, 365 * day} {
-		var f importForecast
-		f.begin(now)
-		f.add(schema.Deadline{At: now + deadline, Rule: schema.RuleDocument})
-		f.add(schema.Deadline{})
-		got := f.result(client.CollectionInfo{Name: "orders"})
-		i := slices.IndexFunc(importSpans[:], func(span int64) bool { return deadline < span })
-		if i < 0 {
-			if got.Later != 1 || got.Due != 0 || got.Until != now+365*day {
-				t.Errorf("%d: %+v", deadline, got)
-			}
-			continue
-		}
-		if got.Until != now+importSpans[i] || got.Due != 1 || got.Later != 0 || got.Never != 1 || got.Documents != 2 {
-			t.Errorf("%d: %+v", deadline, got)
-		}
-		for _, b := range got.Buckets {
-			if in := b.From <= now+deadline && now+deadline < b.Until; (b.Due == 1) != in {
-				t.Errorf("%d: %+v", deadline, b)
-			}
-		}
-	}
-}
-
-// TestWithout: a member is left out where it is, and only there.
-func TestWithout(t *testing.T) {
-	for _, c := range []struct{ path, in, want string }{
-		{"/a", `{"a":1,"b":{"a":2}}`, `{"b":{"a":2}}`},
-		{"/b/a", `{"a":1,"b":{"a":2,"c":[1, 2]}}`, `{"a":1,"b":{"c":[1, 2]}}`},
-		{"/b/a/x", `{"b":{"a":2}}`, `{"b":{"a":2}}`},
-		{"/b/0", `{"b":[1]}`, `{"b":[1]}`},
-		{"/q\"/x~1y", `{"q\"":{"x/y":1,"z":2}}`, `{"q\"":{"z":2}}`},
-	} {
-		path, err := values.ParsePointer(c.path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := string(without(values.Value(c.in), path)); got != c.want {
-			t.Errorf("%s without %s: %s, want %s", c.in, c.path, got, c.want)
-		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/client/importer"
 )
 
 // many changes all documents that match, instead of the one with an id.
@@ -94,7 +95,7 @@ func (m *many) change(ctx context.Context, coll *client.Collection, found []clie
 	var done, meanwhile, refused, next int
 	bar := newProgress(m.stderr, "documents", int64(len(found)))
 	defer bar.Done()
-	for results, err := range client.RunBatches(ctx, batches, importsInFlight) {
+	for results, err := range client.RunBatches(ctx, batches, importer.InFlight) {
 		if err != nil {
 			if ctx.Err() != nil {
 				err = errors.New("interrupted")

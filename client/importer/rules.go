@@ -1,0 +1,223 @@
+package importer
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/values"
+)
+
+// Options say how a line becomes a document. Paths are JSON pointers.
+type Options struct {
+	ID      string   // of the member with the id, a string or a whole number
+	Op      string   // upsert, or create, which leaves documents alone that exist
+	Expires string   // of the member with the moment at which the document ends; "" for none
+	Drop    []string // of members that are left out
+	DryRun  bool     // read instead of write
+}
+
+// Rules are options that can be applied.
+type Rules struct {
+	Create  bool           // leave alone what exists
+	DryRun  bool           // read instead of write
+	ID      values.Pointer // of a string or a whole number
+	Expires values.Pointer // of a moment; nil for none
+	Drop    []values.Pointer
+}
+
+// Rules returns what the options say. The error is ErrBadRequest; its message begins with
+// the name of the option: id, op, expires or drop.
+func (o Options) Rules() (r Rules, err error) {
+	if o.Op != "upsert" && o.Op != "create" {
+		return r, client.ErrBadRequest.With("op %.40q: use upsert, or create to leave documents alone that exist", o.Op)
+	}
+	pointer := func(option, path string) values.Pointer {
+		p, fault := values.ParsePointer(path)
+		if fault != nil && err == nil {
+			err = client.ErrBadRequest.With("%s: %v", option, fault)
+		}
+		return p
+	}
+	r = Rules{Create: o.Op == "create", DryRun: o.DryRun, ID: pointer("id", o.ID)}
+	if o.Expires != "" {
+		r.Expires = pointer("expires", o.Expires)
+	}
+	for _, path := range o.Drop {
+		r.Drop = append(r.Drop, pointer("drop", path))
+	}
+	if o.Expires == "/_deadline" { // which a query adds
+		r.Drop = append(r.Drop, r.Expires)
+	}
+	return r, err
+}
+
+// importLine is what becomes of a line.
+type importLine struct {
+	schema.Line
+	fault    *client.Error // why it is refused, nil if it is not
+	past     bool          // its moment has passed
+	end      moment
+	deadline schema.Deadline // by this machine's clock
+}
+
+// moment is a moment as it was given.
+type moment struct {
+	format format
+	at     int64 // unix seconds, rounded up
+}
+
+type format int
+
+const (
+	noMoment format = iota // absent
+	forEver                // null
+	unixSeconds
+	unixMilliseconds
+	rfc3339
+)
+
+// leastMilliseconds is the least number that is taken for milliseconds: in 1973. As seconds
+// it is in the year 5138.
+const leastMilliseconds = 100_000_000_000
+
+// parseMoment reads the moment at which a document ends.
+func parseMoment(v values.Value) (end moment, ok bool) {
+	text := string(v)
+	switch v.Kind() {
+	case values.Missing:
+		return moment{}, true
+	case values.Null:
+		return moment{format: forEver}, true
+	case values.String:
+		text = string(v.Text())
+	case values.Number:
+	default:
+		return moment{}, false
+	}
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n < 1<<53 {
+		if n >= leastMilliseconds {
+			return moment{unixMilliseconds, int64(math.Ceil(n / 1000))}, true
+		}
+		return moment{unixSeconds, int64(math.Ceil(n))}, true
+	}
+	at, err := schema.ParseTime(text)
+	if err != nil {
+		return moment{}, false
+	}
+	return moment{rfc3339, at.Add(time.Second - 1).Unix()}, true
+}
+
+// operation adds the operation of a line to a batch, unless the line is refused or past.
+func (im *Import) operation(l *importLine, b *client.Batch, now int64) {
+	id, body, fault := im.rules.document(l.Text)
+	if fault == nil {
+		fault = im.lifetime(l, id, &body, now)
+	}
+	if l.fault = fault; fault != nil || l.past {
+		return
+	}
+	var opts []client.OperationOption
+	if l.end.format > forEver {
+		opts = append(opts, client.ExpireAt(time.Unix(l.end.at, 0)))
+	}
+	switch {
+	case im.rules.DryRun:
+		b.Get(id)
+	case im.rules.Create:
+		b.Create(id, json.RawMessage(body), opts...)
+	default:
+		b.Upsert(id, json.RawMessage(body), opts...)
+	}
+}
+
+// document returns the id and body of a line, without the members that are dropped.
+func (r Rules) document(text []byte) (id string, body []byte, fault *client.Error) {
+	if err := schema.CheckJSON(text); err != nil {
+		return "", nil, client.ErrBadRequest.With("the line is not JSON: %v", err)
+	}
+	if values.Value(text).Kind() != values.Object {
+		return "", nil, client.ErrBadRequest.With("the line is not a JSON object")
+	}
+	body = text
+	switch v := values.Value(text).At(r.ID); v.Kind() {
+	case values.String:
+		id = string(v.Text())
+	case values.Number:
+		if bytes.ContainsAny(v, ".eE") {
+			return "", nil, client.ErrBadID.With("the id at %s is %.40s: use a string or a whole number", r.ID, v)
+		}
+		if id = string(v); len(r.ID) == 1 && r.ID[0] == "id" {
+			body = schema.Without(body, "id") // lapse adds it as a string
+		}
+	case values.Missing:
+		return "", nil, client.ErrBadID.With("there is no id at %s: name its member with --id", r.ID)
+	default:
+		return "", nil, client.ErrBadID.With("the id at %s is %.40s: use a string or a whole number", r.ID, v)
+	}
+	for _, path := range r.Drop {
+		body = without(body, path)
+	}
+	return id, body, nil
+}
+
+// lifetime applies the moment of a line, and checks the document as the server does.
+func (im *Import) lifetime(l *importLine, id string, body *[]byte, now int64) *client.Error {
+	if im.rules.Expires != nil {
+		v := values.Value(l.Text).At(im.rules.Expires)
+		end, ok := parseMoment(v)
+		if !ok {
+			return client.ErrBadTTL.With("%s is %.40s: use unix seconds, unix milliseconds, a time like 2015-05-17T10:05:03Z, or null", im.rules.Expires, v)
+		}
+		if l.end = end; end.format > forEver {
+			l.past = end.at <= now
+			*body = schema.Without(*body, "ttl")
+			if end.at-now > schema.MaxTTL {
+				return client.ErrBadTTL.With("%s is %.40s, which is too far: use a moment at most %d s away, or null", im.rules.Expires, v, schema.MaxTTL)
+			}
+		}
+	}
+	d, fault := schema.ParseDocument(schema.DocumentID(id), *body)
+	if _, err := schema.ParseDocumentID(id); err != nil {
+		fault = schema.AsError(err)
+	}
+	if fault != nil {
+		return fault
+	}
+	l.deadline = schema.DeadlineOf(im.coll.Info().DefaultTTL, d.TTL, now)
+	switch {
+	case l.end.format > forEver:
+		l.deadline = schema.Deadline{At: l.end.at, TTL: int32(l.end.at - now), Rule: schema.RuleDocument}
+	case l.end.format == forEver && l.deadline.Rule != schema.NoRule:
+		*body, l.deadline = schema.WithTTL(*body, schema.Never), schema.Deadline{}
+	case im.coll.Info().DefaultTTL != schema.Off:
+		return d.TTLError()
+	}
+	return nil
+}
+
+// without returns a value without the member at a path, as it is if there is none.
+func without(v values.Value, path values.Pointer) []byte {
+	if v.At(path).Kind() == values.Missing {
+		return v
+	}
+	if len(path) == 1 {
+		return schema.Without(v, path[0])
+	}
+	out := []byte{'{'}
+	v.Members(func(name []byte, value values.Value) bool {
+		if string(name) == path[0] {
+			value = without(value, path[1:])
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(schema.AppendString(out, string(name)), ':'), value...)
+		return true
+	})
+	return append(out, '}')
+}
