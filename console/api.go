@@ -22,6 +22,8 @@ func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, op string) {
 	switch {
 	case op == "feed":
 		h.feed(w, r)
+	case op == "import":
+		h.importLines(w, r)
 	case own == nil:
 		h.do(w, r, op)
 	default:
@@ -71,12 +73,7 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 	case !isWrite && !o.Standby:
 		refuse(w, http.StatusNotFound, "not_found", "the console has no operation "+strconv.Quote(op))
 		return
-	case isWrite && r.Method != http.MethodPost:
-		w.Header().Set("Allow", http.MethodPost)
-		refuse(w, http.StatusMethodNotAllowed, "bad_request", "send a change as POST")
-		return
-	case isWrite && !h.options.Write:
-		refuse(w, http.StatusForbidden, "read_only", "this console is read-only: start it with --write to change anything")
+	case isWrite && !h.mayChange(w, r):
 		return
 	}
 	query, err := parameters(r, namesOf(o)...)
@@ -92,20 +89,11 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	if !take(ctx, h.requests) {
-		refuse(w, http.StatusTooManyRequests, "overloaded", "the console has too many requests under way: try again")
+	body, done := h.body(ctx, w, r)
+	if done == nil {
 		return
 	}
-	defer func() { <-h.requests }()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the request exceeds "+strconv.Itoa(maxBody)+" bytes")
-		} else {
-			refuse(w, http.StatusBadRequest, "bad_request", "the body of the request cannot be read: send it again")
-		}
-		return
-	}
+	defer done()
 	reply, err := h.client.Do(ctx, op, query.Get("collection"), query.Get("id"), body, opts...)
 	if reply == nil {
 		refuseError(w, err)
@@ -124,6 +112,40 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 	if reply.Status != http.StatusNoContent {
 		_, _ = w.Write(reply.Body)
 	}
+}
+
+// mayChange reports whether a request may change something. It refuses the request if not.
+func (h *Handler) mayChange(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		refuse(w, http.StatusMethodNotAllowed, "bad_request", "send a change as POST")
+	case !h.options.Write:
+		refuse(w, http.StatusForbidden, "read_only", "this console is read-only: start it with --write to change anything")
+	default:
+		return true
+	}
+	return false
+}
+
+// body waits for its turn and returns the body of a request, and a function that ends the
+// turn, which is nil if the request is refused.
+func (h *Handler) body(ctx context.Context, w http.ResponseWriter, r *http.Request) (body []byte, done func()) {
+	if !take(ctx, h.requests) {
+		refuse(w, http.StatusTooManyRequests, "overloaded", "the console has too many requests under way: try again")
+		return nil, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		return body, func() { <-h.requests }
+	}
+	<-h.requests
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the request exceeds "+strconv.Itoa(maxBody)+" bytes")
+	} else {
+		refuse(w, http.StatusBadRequest, "bad_request", "the body of the request cannot be read: send it again")
+	}
+	return nil, nil
 }
 
 // setLifetime sets the headers of a reply about one live document. The reason of a hold is

@@ -33,6 +33,7 @@ const (
 	maxQuery    = 8 << 10 // bytes of a URL
 
 	requestTimeout = 10 * time.Second
+	importTimeout  = 25 * time.Second // less than the server has for a reply
 	writeTimeout   = 20 * time.Second
 	heartbeat      = 15 * time.Second
 )

@@ -46,7 +46,7 @@ type Import struct {
 	// Reject gets each line that is refused, in order, with its number from 1, and why. The
 	// text is valid during the call. An error ends the import.
 	Reject func(number int, text []byte, fault *client.Error) error
-	// Progress gets the size of each line that is done, in bytes.
+	// Progress gets the size of each line that is done, in bytes; nil for nobody.
 	Progress func(bytes int)
 
 	rules    Rules
@@ -132,7 +132,9 @@ func (im *Import) done(l *importLine, results client.Results) error {
 			l.past = fault.Name == client.ErrBadTTL.Name && l.end.format > forEver && l.end.at <= time.Now().Unix()+1
 		}
 	}
-	im.Progress(l.Bytes)
+	if im.Progress != nil {
+		im.Progress(l.Bytes)
+	}
 	im.last = l.Number
 	c := &im.count
 	c.Lines++

@@ -3,8 +3,10 @@ package importer
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
@@ -220,4 +222,17 @@ func without(v values.Value, path values.Pointer) []byte {
 		return true
 	})
 	return append(out, '}')
+}
+
+// AppendRefused appends a refused line as JSON: its number, what is wrong, and the line as
+// document, or as text if it is not JSON.
+func AppendRefused(dst []byte, number int, text []byte, fault *client.Error) []byte {
+	dst = fmt.Appendf(dst, `{"line":%d,"code":%d,"error":%q,"message":`, number, fault.Code, fault.Name)
+	dst = schema.AppendString(dst, fault.Message)
+	if schema.CheckJSON(text) == nil {
+		dst = append(append(dst, `,"document":`...), text...)
+	} else {
+		dst = schema.AppendString(append(dst, `,"text":`...), strings.ToValidUTF8(string(text), "\uFFFD"))
+	}
+	return append(dst, '}')
 }

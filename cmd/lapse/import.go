@@ -161,14 +161,7 @@ func (w *rejectWriter) reject(number int, text []byte, fault *client.Error) erro
 		}
 		return nil
 	}
-	line := fmt.Appendf(nil, `{"line":%d,"code":%d,"error":%q,"message":`, number, fault.Code, fault.Name)
-	line = schema.AppendString(line, fault.Message)
-	if schema.CheckJSON(text) == nil {
-		line = append(append(line, `,"document":`...), text...)
-	} else {
-		line = schema.AppendString(append(line, `,"text":`...), strings.ToValidUTF8(string(text), "\uFFFD"))
-	}
-	_, err := w.lines.Write(append(line, "}\n"...))
+	_, err := w.lines.Write(append(importer.AppendRefused(nil, number, text, fault), '\n'))
 	return err
 }
 

@@ -1,0 +1,57 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/console"
+)
+
+// TestImport: lines become documents, a dry run only says so, refused lines come back, and a
+// request that makes no sense changes nothing.
+func TestImport(t *testing.T) {
+	coll := collection(t, client.DefaultTTL(2*time.Hour))
+	s := start(t, console.Options{Write: true})
+	put(t, coll, "old", `{"n":0}`)
+	post := func(s string) string { return "/api/import?collection=" + coll.Name() + s }
+	lines := `{"key":"old","n":1}` + "\n" + fmt.Sprintf(`{"key":"new","end":%d}`, time.Now().AddDate(2, 0, 0).Unix()) + "\n" + `{"key":"past","end":1}` + "\nno JSON\n" + `{"n":1e400}` + "\n"
+	options := "&id=/key&expires=/end&drop=/key&drop=/end"
+	for _, c := range []struct{ more, created string }{{"&dryRun=true", `"due":[0,1,1,1,1],"never":0}`}, {"", `"due":[0,1,1,1,1],"never":0}`}} {
+		response, text := send(t, s, "POST", post(options+c.more), lines, nil)
+		for _, want := range []string{`{"lines":5,"created":1,"replaced":1,"existed":0,"past":1,`, `"unixSeconds":2`, `{"line":4,"code":400,"error":"bad_request"`, `"text":"no JSON"}`,
+			`"error":"bad_id","message":"there is no id at /key: name its member with --id","document":{"n":1e400}}`, c.created} {
+			if response.StatusCode != 200 || !strings.Contains(text, want) {
+				t.Errorf("%s: %d %s, want %s", c.more, response.StatusCode, text, want)
+			}
+		}
+		old, err := client.Get[map[string]any](t.Context(), coll, "old")
+		if err != nil || (old.Value["n"] == 1.0) != (c.more == "") || old.Value["key"] != nil {
+			t.Errorf("%s: %v, %v", c.more, old, err)
+		}
+	}
+	for query, code := range map[string]int{"&op=delete": 400, "&id=x": 400, "&dryRun=perhaps": 400, "&more=1": 400, "&id=/a&id=/b": 400} {
+		if response, text := send(t, s, "POST", post(query), `{"id":"a"}`, nil); response.StatusCode != code || !strings.Contains(text, `"error":"bad_request"`) {
+			t.Errorf("%s: %d %s", query, response.StatusCode, text)
+		}
+	}
+	if response, _ := send(t, s, "GET", post(""), "", nil); response.StatusCode != http.StatusMethodNotAllowed {
+		t.Error("GET:", response.StatusCode)
+	}
+	if response, _ := send(t, s, "POST", "/api/import?collection=missing", `{"id":"a"}`, nil); response.StatusCode != 404 {
+		t.Error("no such collection:", response.StatusCode)
+	}
+	if response, _ := send(t, s, "POST", post(""), strings.Repeat("x", 3<<20+1), nil); response.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Error("too large:", response.StatusCode)
+	}
+	off := collection(t)
+	if response, text := send(t, s, "POST", "/api/import?expires=/end&collection="+off.Name(), `{"id":"a","end":4102444800}`, nil); response.StatusCode != 400 || !strings.Contains(text, "TTL is off") {
+		t.Error(response.StatusCode, text)
+	}
+	if response, text := send(t, start(t, console.Options{}), "POST", post("&dryRun=true"), lines, nil); response.StatusCode != 403 || !strings.Contains(text, "read_only") {
+		t.Error(response.StatusCode, text)
+	}
+}
