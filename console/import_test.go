@@ -23,7 +23,7 @@ func TestImport(t *testing.T) {
 	for _, c := range []struct{ more, created string }{{"&dryRun=true", `"due":[0,1,1,1,1],"never":0}`}, {"", `"due":[0,1,1,1,1],"never":0}`}} {
 		response, text := send(t, s, "POST", post(options+c.more), lines, nil)
 		for _, want := range []string{`{"lines":5,"created":1,"replaced":1,"existed":0,"past":1,`, `"unixSeconds":2`, `{"line":4,"code":400,"error":"bad_request"`, `"text":"no JSON"}`,
-			`"error":"bad_id","message":"there is no id at /key: name its member with --id","document":{"n":1e400}}`, c.created} {
+			`"error":"bad_id","message":"there is no id at /key: say which member has it","document":{"n":1e400}}`, c.created} {
 			if response.StatusCode != 200 || !strings.Contains(text, want) {
 				t.Errorf("%s: %d %s, want %s", c.more, response.StatusCode, text, want)
 			}

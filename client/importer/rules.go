@@ -157,7 +157,7 @@ func (r Rules) document(text []byte) (id string, body []byte, fault *client.Erro
 			body = schema.Without(body, "id") // lapse adds it as a string
 		}
 	case values.Missing:
-		return "", nil, client.ErrBadID.With("there is no id at %s: name its member with --id", r.ID)
+		return "", nil, client.ErrBadID.With("there is no id at %s: say which member has it", r.ID)
 	default:
 		return "", nil, client.ErrBadID.With("the id at %s is %.40s: use a string or a whole number", r.ID, v)
 	}

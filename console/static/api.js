@@ -54,15 +54,15 @@ export const call = async (op, options) => (await ask(op, options)).text;
 
 // ask returns also what the reply says about the life of its document: the deadline in
 // seconds and its rule, or neither, and the reason of its hold, null if it is not held.
-export async function ask(op, {collection = '', id = '', body = '', bodies, etag, fresh, signal} = {}) {
+export async function ask(op, {collection = '', id = '', body = '', bodies, more = [], etag, fresh, signal} = {}) {
   const headers = {'Lapse-Console': '1'};
   if (etag) headers['If-Match'] = etag;
   if (minSeq && !etag && fresh !== false) headers['Lapse-Min-Seq'] = String(minSeq);
-  const query = new URLSearchParams();
+  const query = new URLSearchParams(more);
   if (collection) query.set('collection', collection);
   if (id) query.set('id', id);
   if (bodies) query.set('bodies', bodies);
-  const response = await send(`${op}?${query}`, {method: 'POST', headers, signal, body: typeof body === 'string' ? body : JSON.stringify(body)});
+  const response = await send(`${op}?${query}`, {method: 'POST', headers, signal, body: typeof body === 'string' || body instanceof Blob ? body : JSON.stringify(body)});
   const text = await response.text();
   if (!reads.has(op)) minSeq = Math.max(minSeq, Number(response.headers.get('Lapse-Seq')));
   const {headers: said} = response;

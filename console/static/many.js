@@ -28,6 +28,53 @@ const changes = {
   release: {title: 'Release', done: 'released', held: true, ask: true, effect: () => 'Those that are overdue expire at once.'},
 };
 
+// useWork is a task that takes long, can be stopped, and says how far it is.
+export function useWork() {
+  const [busy, setBusy] = useState(false);
+  const [state, say] = useState('');
+  const [error, setError] = useState(null);
+  const running = useRef(null);
+  const stop = () => running.current?.abort();
+  useEffect(() => stop, []);
+  const start = async task => {
+    const {signal} = running.current = new AbortController();
+    setBusy(true); setError(null); say('…');
+    try { await task(signal); } catch (fault) { if (!signal.aborted) setError(fault); say(''); }
+    setBusy(false);
+  };
+  return {busy, state, say, error, start, stop};
+}
+
+// save lets the browser save parts of text as a file.
+export function save(parts, name) {
+  const a = document.createElement('a');
+  a.href = URL.createObjectURL(new Blob(parts, {type: 'application/x-ndjson'}));
+  a.download = name;
+  a.click();
+  URL.revokeObjectURL(a.href);
+}
+
+// changeAll sends operations in batches until signal aborts. It says how far it is, and returns
+// those that are refused, with the reasons.
+export async function changeAll(name, operations, done, {say}, signal) {
+  const refused = [];
+  let n = 0;
+  const far = () => `${number(n)} of ${number(operations.length)} ${done}`;
+  for (let i = 0; i < operations.length && !signal.aborted; i += batchSize) {
+    const part = operations.slice(i, i + batchSize);
+    const {results} = JSON.parse(await call('batch', {collection: name, body: {operations: part}}));
+    results.forEach(({code, body}, j) => code < 300 ? n++ : refused.push([part[j].id, code === 412 ? 'It has changed since it was counted.' : body?.message ?? `code ${code}`]));
+    say(far() + ' …');
+  }
+  say(far() + (signal.aborted ? ', stopped' : ''));
+  return refused;
+}
+
+// Refused lists what was refused, by what, and why.
+export const Refused = ({all, by}) => all.length > 0 && html`<p>${number(all.length)} refused:</p><${Table} label="Refused" head=${[[by], ['Why']]}>
+  ${all.slice(0, mostShown).map(([what, why]) => html`<tr key=${what}><td class="id"><bdi>${what}</bdi></td><td>${why}</td></tr>`)}<//>
+  ${all.length > mostShown && html`<p class="faint">The first ${mostShown} are shown.</p>`}`;
+
 export function Many({name, request, selected, onDone}) {
   const [op, setOp] = useState('delete');
   const [n, setN] = useState(null);
@@ -35,77 +82,54 @@ export function Many({name, request, selected, onDone}) {
   const [reason, setReason] = useState('');
   const [found, setFound] = useState(null); // what would be changed
   const [typed, setTyped] = useState('');
-  const [state, setState] = useState('');
   const [refused, setRefused] = useState([]);
-  const [error, setError] = useState(null);
-  const running = useRef(null);
-  useEffect(() => () => running.current?.abort(), []);
+  const work = useWork();
   const change = changes[op], values = {seconds: secondsOf(n, unit), reason};
   const ready = op !== 'ttl' || values.seconds >= 1 && Number.isInteger(values.seconds);
 
-  const work = async task => {
-    const abort = running.current = new AbortController();
-    setError(null); setRefused([]); setState('…');
-    try { await task(abort.signal); } catch (fault) { if (!abort.signal.aborted) setError(fault); setState(''); }
-    running.current = null;
-    setFound(found => found && [...found]); // draw again
-  };
-  const find = () => work(async signal => {
+  const find = () => work.start(async signal => {
     let all = selected;
     if (all.length === 0) {
       all = [];
       for await (const text of pages(name, more => request({...more, select: ['/id', '/_etag'], deadlines: true, ...(change.held && {held: true})}), signal)) {
         all.push(...JSON.parse(text).documents.map(({id, _etag, _deadline}) => ({id, etag: _etag, deadline: _deadline})));
-        setState(`${count(all.length, 'document')} found …`);
+        work.say(`${count(all.length, 'document')} found …`);
       }
     }
-    setFound(all); setTyped(''); setState('');
+    setFound(all); setRefused([]); setTyped(''); work.say('');
   });
-  const run = () => work(async signal => {
-    const failed = [];
-    let done = 0;
-    const say = () => `${number(done)} of ${number(found.length)} ${change.done}`;
-    for (let i = 0; i < found.length && !signal.aborted; i += batchSize) {
-      const part = found.slice(i, i + batchSize), body = change.body?.(values);
-      const {results} = JSON.parse(await call('batch', {collection: name, body: {operations: part.map(({id, etag}) => ({op: change.op ?? op, id, ifMatch: etag, ...(body && {body})}))}}));
-      results.forEach(({code, body}, j) => code < 300 ? done++ : failed.push({id: part[j].id, why: code === 412 ? 'It has changed since it was counted.' : body?.message ?? `code ${code}`}));
-      setState(say() + ' …');
-    }
-    setState(say() + (signal.aborted ? ', stopped' : '')); setRefused(failed); setFound(null);
+  const run = () => work.start(async signal => {
+    const body = change.body?.(values);
+    setRefused(await changeAll(name, found.map(({id, etag}) => ({op: change.op ?? op, id, ifMatch: etag, ...(body && {body})})), change.done, work, signal));
+    setFound(null);
     onDone();
   });
-  const download = () => work(async signal => {
+  const download = () => work.start(async signal => {
     const parts = [];
     let all = 0;
     for await (const text of pages(name, request, signal)) {
       const documents = elements(member(text, 'documents'));
       parts.push(new Blob(documents.map(text => content(text) + '\n'))); // the browser keeps it on disk
-      setState(`${count(all += documents.length, 'document')} read …`);
+      work.say(`${count(all += documents.length, 'document')} read …`);
     }
-    const a = document.createElement('a');
-    a.href = URL.createObjectURL(new Blob(parts, {type: 'application/x-ndjson'}));
-    a.download = `${name}.ndjson`;
-    a.click();
-    URL.revokeObjectURL(a.href);
-    setState(`${count(all, 'document')} downloaded`);
+    save(parts, `${name}.ndjson`);
+    work.say(`${count(all, 'document')} downloaded`);
   });
   const asks = found && change.ask && found.length > mostUnasked;
   return html`<details class="card"><summary>${selected.length > 0 ? count(selected.length, 'selected document') : 'All that match'}: change or download</summary>
     <div class="row actions">
       ${about.value.write && html`
-        <select aria-label="Change" value=${op} onChange=${e => { setOp(e.target.value); setFound(null); setState(''); }}>${Object.entries(changes).map(([value, {title}]) => html`<option value=${value}>${title}</option>`)}</select>
+        <select aria-label="Change" value=${op} onChange=${e => { setOp(e.target.value); setFound(null); work.say(''); }}>${Object.entries(changes).map(([value, {title}]) => html`<option value=${value}>${title}</option>`)}</select>
         ${op === 'ttl' && html`<${Seconds} label="Time to live of all" value=${n} unit=${unit} onChange=${(value, u) => { setN(value); setUnit(u); }} />`}
         ${op === 'hold' && html`<input class="reason" aria-label="Reason of the holds" placeholder="reason, optional" maxlength="1024" value=${reason} onInput=${e => setReason(e.target.value)} />`}
-        <button type="button" disabled=${!ready || running.current} onClick=${find}>Count</button>`}
-      <button type="button" disabled=${running.current} onClick=${download}>Download as NDJSON</button>
-      ${running.current && html`<button type="button" onClick=${() => running.current.abort()}>Stop</button>`}
-      <span role="status">${state}</span></div>
-    ${found && !running.current && html`<p>${count(found.length, 'document')}. ${found.length > 0 && change.effect(found, values)}</p>
+        <button type="button" disabled=${!ready || work.busy} onClick=${find}>Count</button>`}
+      <button type="button" disabled=${work.busy} onClick=${download}>Download as NDJSON</button>
+      ${work.busy && html`<button type="button" onClick=${work.stop}>Stop</button>`}
+      <span role="status">${work.state}</span></div>
+    ${found && !work.busy && html`<p>${count(found.length, 'document')}. ${found.length > 0 && change.effect(found, values)}</p>
       ${asks && html`<label class="field warn">Type <strong>${name}</strong> to confirm <input autocomplete="off" spellcheck=${false} value=${typed} onInput=${e => setTyped(e.target.value)} /></label>`}
       ${found.length > 0 && html`<button type="button" class="danger" disabled=${asks && typed !== name} onClick=${run}>${change.title} ${count(found.length, 'document')}</button>`}`}
-    <${Fault} error=${error} />
-    ${refused.length > 0 && html`<p>${number(refused.length)} refused:</p><${Table} label="Refused" head=${[['id'], ['Why']]}>
-      ${refused.slice(0, mostShown).map(({id, why}) => html`<tr key=${id}><td class="id"><bdi>${id}</bdi></td><td>${why}</td></tr>`)}<//>
-      ${refused.length > mostShown && html`<p class="faint">The first ${mostShown} are shown.</p>`}`}
+    <${Fault} error=${work.error} />
+    <${Refused} all=${refused} by="id" />
   </details>`;
 }

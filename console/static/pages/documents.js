@@ -7,6 +7,7 @@ import {bytes, number} from '../format.js';
 import {content, elements, find, member, members, ownTTL} from '../json.js';
 import {draftOf, keepDraft} from '../drafts.js';
 import {Copy, queries} from '../copy.js';
+import {Import} from '../import.js';
 import {Many} from '../many.js';
 import {at, go, link} from '../route.js';
 import {Fault, instant, Left, Picker, Table, Time, When} from '../parts.js';
@@ -202,7 +203,7 @@ export function Documents({name, query}) {
     </form>
     ${result && html`<${Result} name=${name} result=${result} page=${Number(query.get('page')) || 1} selected=${selected} onSelect=${setSelected} />
       <${Many} key=${addressOf(name, asked)} name=${name} request=${more => body({...asked, orderBy: '', select: ''}, more)} selected=${[...selected.values()]} onDone=${() => { setSelected(new Map()); show(); }} />`}
-    ${about.value.write && html`<${Create} key=${query.has('new')} name=${name} open=${query.has('new')} />`}`}`;
+    ${about.value.write && html`<${Create} key=${query.has('new')} name=${name} open=${query.has('new')} /><${Import} name=${name} onDone=${show} />`}`}`;
 }
 
 function Result({name, result: {form, documents, cut, next, plan}, page, selected, onSelect}) {

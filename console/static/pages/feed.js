@@ -2,9 +2,10 @@
 import {html, render, useEffect, useLayoutEffect, useRef, useState} from '../html.js';
 import {eventAt, follow} from '../api.js';
 import {about, show, status} from '../state.js';
-import {number, duration} from '../format.js';
+import {count, number, duration} from '../format.js';
 import {content, member, members, pretty} from '../json.js';
 import {Diff} from '../diff.js';
+import {changeAll, Refused, useWork} from '../many.js';
 import {at, go, link} from '../route.js';
 import {Fault, instant, JSONText, Restore, When} from '../parts.js';
 
@@ -119,9 +120,31 @@ export function Feed({query}) {
         <span class="faint">${going ? state : 'paused'}</span></p>
       <${Fault} error=${fault} />
     </form>
+    ${about.value.write && form.collection && form.type.length > 0 && form.type.every(type => lasts.includes(type)) && html`<${RestoreAll} key=${address} name=${form.collection} rows=${rows} />`}
     <div class="scroll feed" role="region" aria-label="Events" tabindex="0"><table ref=${rows}>
       <thead><tr><th scope="col" class="n">Sequence</th><th scope="col">Time</th><th scope="col">Type</th><th scope="col">Collection</th><th scope="col">id</th><th scope="col">Content</th></tr></thead></table></div>
     <p class="empty">No event yet.</p>`;
+}
+
+// RestoreAll restores the documents whose ends are shown, each to its last version.
+function RestoreAll({name, rows}) {
+  const [found, setFound] = useState(null);
+  const [refused, setRefused] = useState([]);
+  const work = useWork();
+  const find = () => { // rows are newest first
+    const ends = [...rows.current.querySelectorAll('tr[data-end]')].map(tr => JSON.parse(tr.dataset.end)).reverse();
+    setFound([...new Map(ends.map(end => [end.id, end])).values()]);
+    setRefused([]); work.say('');
+  };
+  const run = () => work.start(async signal => {
+    setRefused(await changeAll(name, found, 'restored', work, signal));
+    setFound(null);
+  });
+  return html`<div class="card"><div class="row actions"><button type="button" disabled=${work.busy} onClick=${find}>Restore all that are shown</button>
+    ${found && !work.busy && html`<span>${count(found.length, 'document')}; the time to live of each counts from now.</span>
+      ${found.length > 0 && html`<button type="button" class="primary" onClick=${run}>Restore ${count(found.length, 'document')}</button>`}`}
+    ${work.busy && html`<button type="button" onClick=${work.stop}>Stop</button>`}
+    <span role="status">${work.state}</span></div><${Fault} error=${work.error} /><${Refused} all=${refused} by="id" /></div>`;
 }
 
 // row makes the row of an event. Everything goes in as text.
@@ -147,6 +170,7 @@ function row(text) {
   time.dataset.fine = '';
   show(time);
   const type = value('type'), collection = value('collection'), id = value('id');
+  if (lasts.includes(type)) tr.dataset.end = JSON.stringify({op: 'restore', id, body: {version: String(value('previous'))}});
   const more = document.createElement('button');
   more.type = 'button';
   more.className = 'more';

@@ -513,6 +513,69 @@ func TestMany(t *testing.T) {
 	b.until(`window.saved?.split('\n').length === 13 && window.saved.startsWith('{"id":"d0000","n":0}\n')`)
 }
 
+// TestImport: a file is tried, then imported; refused lines can be downloaded.
+func TestImport(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.DefaultTTL(90*time.Minute))
+	var lines strings.Builder
+	for i := range 3000 { // more than one request
+		fmt.Fprintf(&lines, `{"key":%d,"text":"%s"}`+"\n", i, strings.Repeat("x", 1000))
+	}
+	lines.WriteString("no JSON\n" + `{"key":"forever","end":null,"n":1e400}`)
+	path := filepath.Join(t.TempDir(), "lines.jsonl")
+	if err := os.WriteFile(path, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.visit("documents/" + coll.Name())
+	b.click("summary", "Import from a file")
+	b.do(chromedp.SetUploadFiles(`input[type=file]`, []string{path}))
+	b.fill("#import-id", "/key")
+	b.fill("#import-expires", "/end")
+	b.fill("#import-drop", "/key, /end")
+	b.click("details button", "Dry run")
+	b.sees("Nothing is stored yet")
+	b.sees("3,002 lines: 3,001 would be created, 0 would be replaced. Within the next hour 0, day 3,000, week 3,000, 30 days 3,000, year 3,000 expire; 1 never does.")
+	b.until(`/1 refused:\s+Line\s+Why\s+3001\s+the line is not JSON/.test(document.body.innerText)`)
+	if info, err := lapse.Collection(t.Context(), coll.Name()); err != nil || info.Info().Documents != 0 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	b.click("details button.primary", "Import")
+	b.sees("3,002 lines: 3,001 created, 0 replaced.")
+	b.until(`document.querySelectorAll('td.id').length >= 25`)
+	if item, err := client.Get[json.RawMessage](t.Context(), coll, "forever"); err != nil || !strings.HasPrefix(string(item.Value), `{"id":"forever","n":1e400,"ttl":-1,`) {
+		t.Errorf("%s, %v", item.Value, err)
+	}
+	eval[any](b, `void (URL.createObjectURL = blob => { blob.text().then(text => { window.saved = text; }); return '#' + location.hash.slice(1); })`)
+	b.click("details button", "Download refused lines")
+	b.until(`window.saved === 'no JSON\n'`)
+}
+
+// TestRestoreAll: what expired or was deleted, and is shown, is restored at once; what lives
+// again is not.
+func TestRestoreAll(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.DefaultTTL(time.Hour))
+	for i := range 3 {
+		id := fmt.Sprint("d", i)
+		put(t, coll, id, fmt.Sprintf(`{"n":%d}`, i))
+		if err := client.Delete(t.Context(), coll, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, coll, "d0", `{"again":true}`)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.feed(coll, "DocumentDeleted")
+	b.until(`document.querySelectorAll('tr[data-end]').length === 3`)
+	b.click("button", "Restore all that are shown")
+	b.click("button.primary", "Restore 3 documents")
+	b.sees("2 of 3 restored")
+	b.until(`/1 refused:\s+id\s+Why\s+d0\s+/.test(document.body.innerText)`)
+	if item, err := client.Get[json.RawMessage](t.Context(), coll, "d2"); err != nil || !strings.Contains(string(item.Value), `"n":2`) {
+		t.Errorf("%s, %v", item.Value, err)
+	}
+}
+
 // TestLargeDocumentsListed: the list reads on where a reply ends early, and shows the
 // beginning of large documents and the values of chosen paths.
 func TestLargeDocumentsListed(t *testing.T) {
