@@ -9,6 +9,7 @@ import {draftOf, keepDraft} from '../drafts.js';
 import {Copy, queries} from '../copy.js';
 import {Import} from '../import.js';
 import {Many} from '../many.js';
+import {Recent, remember} from '../recent.js';
 import {at, go, link} from '../route.js';
 import {Fault, instant, Left, Picker, Table, Time, When} from '../parts.js';
 
@@ -156,7 +157,12 @@ export function Documents({name, query}) {
     }
     if (running.current === abort) setBusy(false);
   };
-  const show = () => start(asked, async signal => setResult({form: asked, ...await read(name, asked, cursor, signal)}));
+  const isAll = addressOf(name, asked) === link('documents', name);
+  const show = () => start(asked, async signal => {
+    const result = await read(name, asked, cursor, signal);
+    if (!isAll) remember(name, addressOf(name, asked));
+    setResult({form: asked, ...result});
+  });
   const run = (next = form) => { if (!go(addressOf(name, next))) show(); };
   const countAll = () => start(form, async signal => {
     setCount(JSON.parse(await call('query', {collection: name, signal, body: body({...form, orderBy: '', select: ''}, {count: true})})).count);
@@ -201,6 +207,7 @@ export function Documents({name, query}) {
       <${Fault} error=${fault('form')} />
       <${Copy} texts=${() => queries(name, flagsOf(form), body(form, {limit: form.limit}))} />
     </form>
+    <${Recent} collection=${name} address=${isAll ? '' : addressOf(name, asked)} />
     ${result && html`<${Result} name=${name} result=${result} page=${Number(query.get('page')) || 1} selected=${selected} onSelect=${setSelected} />
       <${Many} key=${addressOf(name, asked)} name=${name} request=${more => body({...asked, orderBy: '', select: ''}, more)} selected=${[...selected.values()]} onDone=${() => { setSelected(new Map()); show(); }} />`}
     ${about.value.write && html`<${Create} key=${query.has('new')} name=${name} open=${query.has('new')} /><${Import} name=${name} onDone=${show} />`}`}`;

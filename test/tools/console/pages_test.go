@@ -456,6 +456,31 @@ func TestQueries(t *testing.T) {
 	}
 }
 
+// TestNamedQueries: queries that were run, and those with a name, are there after a reload.
+func TestNamedQueries(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	put(t, coll, "a", `{"n":1}`)
+	b := openConsole(t, lapse, console.Options{})
+	page := "documents/" + coll.Name()
+	b.visit(page + "?where=doc.n%3E5")
+	b.sees("No document matches.")
+	b.click("summary", "Recent and named queries")
+	b.fill("details form input", "Large")
+	b.click("details button", "Keep")
+	b.sees("Large: where doc.n>5")
+	b.visit(page + "?idPrefix=a&limit=100")
+	b.sees(`{"id":"a","n":1`)
+	b.load(page)
+	b.click("summary", "Recent and named queries")
+	b.sees("Large: where doc.n>5")
+	b.sees("idPrefix a, limit 100")
+	b.click("details button", "Forget")
+	b.until(`document.querySelectorAll('details li').length === 1`)
+	b.click("details a", "idPrefix")
+	b.arrives("?idPrefix=a&limit=100")
+}
+
 // TestMany: a change of all that match, or of a selection, is counted first, asks, and applies
 // to the versions that were counted; a download has what matches.
 func TestMany(t *testing.T) {
@@ -628,8 +653,9 @@ func TestAddressRestores(t *testing.T) {
 	b.until(`document.querySelector('td.id')?.innerText === 'd59'`)
 
 	b.visit("forecast/" + coll.Name())
+	b.until(`(document.querySelector('.u-over').dataset.old = 'yes')`)
 	b.pick("main label:nth-of-type(2) select", "7d")
-	b.until(`location.hash.endsWith('?ahead=7d') && document.querySelector('.u-over') !== null`)
+	b.until(`location.hash.endsWith('?ahead=7d') && document.querySelector('.u-over').dataset.old === undefined`)
 	b.drag(0, 0.1)
 	b.until(`/ahead=7d&from=\d+&until=\d+$/.test(location.hash)`)
 	b.load(strings.TrimPrefix(eval[string](b, `location.hash`), "#/"))
