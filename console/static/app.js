@@ -1,7 +1,7 @@
 // The frame of all pages: header, navigation, and which page the address names.
 import {html, render, useState} from './html.js';
 import {needsToken, setToken} from './api.js';
-import {about, asOf, fault, start, status, times} from './state.js';
+import {about, asOf, fault, start, status, theme, times} from './state.js';
 import {duration, number} from './format.js';
 import {link, route} from './route.js';
 import {GoTo} from './goto.js';
@@ -41,6 +41,12 @@ function Database({current}) {
     ${databases.map(name => html`<option value=${name}>${name}</option>`)}</select>`;
 }
 
+// Switch chooses the value of a signal.
+const Switch = ({title, chosen, choices}) => html`<fieldset class="switch"><legend class="hidden">${title}</legend>
+  ${choices.map(([value, label]) => html`
+    <label><input type="radio" name=${title} checked=${chosen.value === value} onChange=${() => { chosen.value = value; }} /><span>${label}</span></label>`)}
+</fieldset>`;
+
 function Header({current}) {
   const s = status.value;
   return html`<header>
@@ -59,10 +65,8 @@ function Header({current}) {
         <div><dt>Clock</dt><dd><${Clock} /></dd></div>`}
       ${!about.value.write && about.value.database && html`<div><dt>Access</dt><dd>read-only</dd></div>`}
     </dl>
-      <fieldset class="switch"><legend class="hidden">Times</legend>
-        ${[['utc', 'UTC'], ['local', 'Local'], ['relative', 'Relative']].map(([mode, title]) => html`
-          <label><input type="radio" name="times" checked=${times.value === mode} onChange=${() => { times.value = mode; }} /><span>${title}</span></label>`)}
-      </fieldset>
+      <${Switch} title="Times" chosen=${times} choices=${[['utc', 'UTC'], ['local', 'Local'], ['relative', 'Relative']]} />
+      <${Switch} title="Theme" chosen=${theme} choices=${[['auto', 'Auto'], ['light', 'Light'], ['dark', 'Dark']]} />
     </div>
     ${fault.value && html`<p class="fault" role="alert">${fault.value.message} ${s && html`What is shown is as of <${Time} ms=${asOf.value} />.`}</p>`}
   </header>`;

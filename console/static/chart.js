@@ -1,13 +1,20 @@
 // Charts, drawn by uPlot, which is a script of its own and no module.
 import {html, useLayoutEffect, useRef} from './html.js';
-import {clock, now, times} from './state.js';
+import {clock, now, theme, times} from './state.js';
 import {count, duration, moment, number} from './format.js';
 
 const uPlot = window.uPlot;
 const dark = matchMedia('(prefers-color-scheme: dark)');
-const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const probe = document.body.appendChild(document.createElement('i'));
+probe.hidden = true;
 
-// usePlot keeps a plot in an element: as wide as it, redrawn when the scheme changes.
+// color is the value of a variable of the style sheet in the scheme that is shown.
+function color(name) {
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
+
+// usePlot keeps a plot in an element: as wide as it, drawn again when the colours change.
 function usePlot(options, data, deps) {
   const element = useRef(), plot = useRef();
   useLayoutEffect(() => { // the plot changes together with the page around it
@@ -30,7 +37,7 @@ function usePlot(options, data, deps) {
       plot.current?.destroy();
       plot.current = null;
     };
-  }, deps);
+  }, [...deps, theme.value]);
   useLayoutEffect(() => { plot.current?.setData(data); }, [data]);
   return element;
 }

@@ -14,8 +14,16 @@ export const now = signal(Date.now());
 let offset = 0;
 export const clock = () => Date.now() + offset;
 
-const kept = localStorage.getItem('lapse-times');
-export const times = signal(['utc', 'local', 'relative'].includes(kept) ? kept : 'utc');
+// setting is a choice that the browser keeps; the first is for those who have not chosen.
+function setting(name, choices) {
+  const kept = localStorage.getItem(name), chosen = signal(choices.includes(kept) ? kept : choices[0]);
+  effect(() => localStorage.setItem(name, chosen.value));
+  return chosen;
+}
+
+export const times = setting('lapse-times', ['utc', 'local', 'relative']);
+export const theme = setting('lapse-theme', ['auto', 'light', 'dark']);
+effect(() => { document.documentElement.dataset.theme = theme.value; });
 
 // show writes an element's moment into it. The elements are rendered once, and keep up with
 // the clock and the switch by themselves.
@@ -29,8 +37,7 @@ export function show(element) {
 }
 
 effect(() => {
-  localStorage.setItem('lapse-times', times.value);
-  document.querySelectorAll('time[data-ms]').forEach(show);
+  if (times.value) document.querySelectorAll('time[data-ms]').forEach(show);
 });
 effect(() => {
   if (now.value) document.querySelectorAll(times.value === 'relative' ? 'time[data-ms]' : 'time[data-left]').forEach(show);

@@ -953,6 +953,32 @@ func TestEveryPage(t *testing.T) {
 	}
 }
 
+// TestTheme: a chosen theme wins over that of the system, also in charts and after a reload.
+func TestTheme(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.DefaultTTL(time.Hour))
+	put(t, coll, "a", `{}`)
+	b := openConsole(t, lapse, console.Options{})
+	b.scheme("light")
+	shows := func(back, line string) {
+		t.Helper()
+		b.until(`getComputedStyle(document.body).backgroundColor === $?`, back)
+		b.until(`(canvas => { // the colour of the bars, somewhere
+			const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+			const [r, g, b] = $?;
+			return data.some((_, i) => i % 4 === 0 && data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255);
+		})(document.querySelector('canvas'))`, json.RawMessage(line))
+	}
+	b.visit("forecast/" + coll.Name())
+	shows("rgb(255, 255, 255)", "[47, 98, 201]")
+	b.click("label", "Dark")
+	shows("rgb(20, 23, 28)", "[126, 166, 244]")
+	b.load("forecast/" + coll.Name())
+	shows("rgb(20, 23, 28)", "[126, 166, 244]")
+	b.click("label", "Auto")
+	shows("rgb(255, 255, 255)", "[47, 98, 201]")
+}
+
 // TestGoTo: an id, living or gone, is one key and a line away; ids that begin with it are
 // offered where there is none.
 func TestGoTo(t *testing.T) {
