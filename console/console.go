@@ -64,13 +64,10 @@ func New(c *client.Client, options Options) *Handler {
 	}
 }
 
-// csp returns the content security policy. A page can run only its own modules and the
-// import map in index.html, which has to be inline and is allowed by its hash. Trusted
-// types make every way to turn text into HTML an error.
-func csp() string {
-	return "default-src 'none'; script-src 'self'" + importMapSource() + "; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-}
+// csp is the content security policy. A page can run only its own modules. Trusted types make
+// every way to turn text into HTML an error.
+const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.accepts(w, r) {
@@ -95,7 +92,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // host name and length of the URL. It refuses the request if not.
 func (h *Handler) accepts(w http.ResponseWriter, r *http.Request) bool {
 	header := w.Header()
-	header.Set("Content-Security-Policy", csp())
+	header.Set("Content-Security-Policy", csp)
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")

@@ -7,7 +7,6 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
-	"encoding/base64"
 	"encoding/hex"
 	"io/fs"
 	"net/http"
@@ -28,10 +27,9 @@ type file struct {
 	plain, gzipped    []byte
 }
 
-// files returns all files by URL path, and the hash of the import map. The first call
-// computes them.
-var files = sync.OnceValues(func() (map[string]*file, string) {
-	all, importMap := map[string]*file{}, ""
+// files returns all files by URL path. The first call computes them.
+var files = sync.OnceValue(func() map[string]*file {
+	all := map[string]*file{}
 	root, _ := fs.Sub(embedded, "static") // neither this nor the reads below can fail: the files are in the binary
 	_ = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -49,24 +47,11 @@ var files = sync.OnceValues(func() (map[string]*file, string) {
 		_ = z.Close()
 		f.gzipped = b.Bytes()
 		all["/"+name] = f
-		if name == "index.html" {
-			all["/"] = f
-			_, rest, _ := strings.Cut(string(content), `<script type="importmap">`)
-			text, _, _ := strings.Cut(rest, "</script>")
-			hash := sha256.Sum256([]byte(text))
-			importMap = "sha256-" + base64.StdEncoding.EncodeToString(hash[:])
-		}
 		return nil
 	})
-	return all, importMap
+	all["/"] = all["/index.html"]
+	return all
 })
-
-// importMapSource returns the policy source that allows the import map, which has to be
-// inline.
-func importMapSource() string {
-	_, hash := files()
-	return " '" + hash + "'"
-}
 
 // contentType returns the content type of a file. It does not use package mime: the
 // machine's table of types may differ.
@@ -85,8 +70,7 @@ func contentType(name string) string {
 }
 
 func serveStatic(w http.ResponseWriter, r *http.Request) {
-	all, _ := files()
-	f := all[r.URL.Path]
+	f := files()[r.URL.Path]
 	if f == nil {
 		refuse(w, http.StatusNotFound, "not_found", "the console has no such page")
 		return

@@ -7,8 +7,6 @@ import "net/http"
 // Built reports whether this build has a console.
 const Built = false
 
-func importMapSource() string { return "" }
-
 func serveStatic(w http.ResponseWriter, _ *http.Request) {
 	refuse(w, http.StatusNotFound, "not_found", "this lapse was built without the pages of the console (tag no_console)")
 }

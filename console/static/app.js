@@ -1,18 +1,19 @@
 // The frame of all pages: header, navigation, and which page the address names.
-import {html, render, useState} from './html.js';
+import {html, render, useState} from './vendor/libraries.js';
 import {needsToken, setToken} from './api.js';
 import {about, asOf, fault, start, status, theme, times} from './state.js';
 import {duration, number} from './format.js';
 import {link, route} from './route.js';
 import {GoTo} from './goto.js';
-import {Fault, Time} from './parts.js';
-import {Overview} from './pages/overview.js';
-import {Collections} from './pages/collections.js';
-import {Collection} from './pages/collection.js';
-import {Forecast} from './pages/forecast.js';
-import {Documents} from './pages/documents.js';
-import {Document} from './pages/document.js';
-import {Feed} from './pages/feed.js';
+import {Fault, lazy, Time} from './parts.js';
+
+const Overview = lazy(() => import('./pages/overview.js'), 'Overview');
+const Collections = lazy(() => import('./pages/collections.js'), 'Collections');
+const Collection = lazy(() => import('./pages/collection.js'), 'Collection');
+const Forecast = lazy(() => import('./pages/forecast.js'), 'Forecast');
+const Documents = lazy(() => import('./pages/documents.js'), 'Documents');
+const Document = lazy(() => import('./pages/document.js'), 'Document');
+const Feed = lazy(() => import('./pages/feed.js'), 'Feed');
 
 const pages = [['', 'Overview'], ['collections', 'Collections'], ['forecast', 'Forecast'], ['documents', 'Documents'], ['feed', 'Feed']];
 

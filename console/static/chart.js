@@ -1,9 +1,12 @@
-// Charts, drawn by uPlot, which is a script of its own and no module.
-import {html, useLayoutEffect, useRef} from './html.js';
+// Charts, drawn by uPlot.
+import {html, plotStyle, uPlot, useLayoutEffect, useRef} from './vendor/libraries.js';
 import {clock, now, theme, times} from './state.js';
 import {count, duration, moment, number} from './format.js';
 
-const uPlot = window.uPlot;
+const sheet = new CSSStyleSheet();
+sheet.replaceSync(plotStyle);
+document.adoptedStyleSheets.push(sheet);
+
 const dark = matchMedia('(prefers-color-scheme: dark)');
 const probe = document.body.appendChild(document.createElement('i'));
 probe.hidden = true;

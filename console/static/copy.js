@@ -1,5 +1,5 @@
 // Copies of requests for other tools.
-import {html, useState} from './html.js';
+import {html, useState} from './vendor/libraries.js';
 import {about} from './state.js';
 
 // subject is an id as one token of a subject.

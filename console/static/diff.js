@@ -1,5 +1,5 @@
 // The difference between two texts, by lines.
-import {html} from './html.js';
+import {html} from './vendor/libraries.js';
 
 const most = 2000; // lines on each side that are compared; more are all different
 

@@ -1,5 +1,5 @@
 // Go to a document by its id, living or gone, from every page.
-import {html, useEffect, useRef, useState} from './html.js';
+import {html, useEffect, useRef, useState} from './vendor/libraries.js';
 import {call} from './api.js';
 import {at, go, link, route} from './route.js';
 import {listCollections} from './parts.js';

@@ -1,6 +1,6 @@
 // Import: documents from a file with a JSON object a line. The file is sent in parts of whole
 // lines, so that an import can be stopped, and goes on where it was.
-import {html, useState} from './html.js';
+import {html, useState} from './vendor/libraries.js';
 import {call} from './api.js';
 import {count, number} from './format.js';
 import {elements, member} from './json.js';

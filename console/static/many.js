@@ -1,6 +1,6 @@
 // Many documents at once: all that match a query, or those that are selected. They are counted
 // first, and each is changed only in the version that was counted.
-import {html, useEffect, useRef, useState} from './html.js';
+import {html, useEffect, useRef, useState} from './vendor/libraries.js';
 import {call} from './api.js';
 import {about, clock} from './state.js';
 import {count, duration, number} from './format.js';

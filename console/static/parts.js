@@ -1,5 +1,5 @@
 // Small parts that several pages use.
-import {html, signal, useLayoutEffect, useRef, useState, useEffect} from './html.js';
+import {html, signal, useLayoutEffect, useRef, useState, useEffect} from './vendor/libraries.js';
 import {call} from './api.js';
 import {show, times} from './state.js';
 import {number, units} from './format.js';
@@ -139,4 +139,16 @@ export function Restore({name, id, version, onChanged, children}) {
     } catch (fault) { setError(fault); }
   };
   return html`<button type="button" onClick=${restore}>${children}</button><${Fault} error=${error} />`;
+}
+
+const loaded = new Map(); // modules
+
+// lazy is a component whose module is loaded when it is first shown.
+export function lazy(load, name) {
+  return function Lazy(props) {
+    const [module, setModule] = useState(loaded.get(load));
+    const [error, setError] = useState(null);
+    useEffect(() => { if (!module) load().then(m => { loaded.set(load, m); setModule(m); }, () => setError('A part of the page cannot be loaded: is lapse running? Reload the page.')); }, []);
+    return module ? html`<${module[name]} ...${props} />` : html`<${Fault} error=${error} />`;
+  };
 }

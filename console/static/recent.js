@@ -1,6 +1,6 @@
 // Queries of a collection that were run lately, and those that were given a name. The browser
 // keeps them.
-import {html, signal, useState} from './html.js';
+import {html, signal, useState} from './vendor/libraries.js';
 
 const mostKept = 10;
 const key = collection => `lapse-queries:${location.pathname}${collection}`;

@@ -1,5 +1,5 @@
 // The address behind #/: a path, and a query with all that decides what the page shows.
-import {signal} from './html.js';
+import {signal} from './vendor/libraries.js';
 
 function parse() {
   const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');

@@ -1,5 +1,5 @@
 // What all pages share: the status of the database, the clock, and how times are shown.
-import {signal, effect} from './html.js';
+import {signal, effect} from './vendor/libraries.js';
 import {setReads, get, call, needsToken} from './api.js';
 import {duration, moment} from './format.js';
 
@@ -81,7 +81,7 @@ export function start() {
     if (!needsToken.peek()) await poll();
     setTimeout(loop, pollEvery);
   };
-  loop();
+  setTimeout(loop, pollEvery);
   effect(() => { if (!needsToken.value) poll(); });
   const tick = () => {
     now.value = clock();

@@ -1,5 +1,5 @@
 // One collection: its settings. The TTL panel says what a change would do before it is made.
-import {html, useEffect, useRef, useState} from '../html.js';
+import {html, useEffect, useRef, useState} from '../vendor/libraries.js';
 import {call} from '../api.js';
 import {about, clock} from '../state.js';
 import {bytes, count, number, ttl} from '../format.js';

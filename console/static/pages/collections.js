@@ -1,5 +1,5 @@
 // Collections: the list, and a new one.
-import {html, useEffect, useState} from '../html.js';
+import {html, useEffect, useState} from '../vendor/libraries.js';
 import {call} from '../api.js';
 import {about} from '../state.js';
 import {bytes, number, ttl} from '../format.js';

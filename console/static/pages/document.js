@@ -1,5 +1,5 @@
 // One document: its content, when it expires, and its history across lives.
-import {html, useEffect, useRef, useState} from '../html.js';
+import {html, useEffect, useRef, useState} from '../vendor/libraries.js';
 import {ask, call} from '../api.js';
 import {about, now, status} from '../state.js';
 import {duration, number} from '../format.js';

@@ -1,6 +1,6 @@
 // Documents: queries, page by page. The address has the query; a page of it is shown as soon
 // as it changes.
-import {html, useEffect, useRef, useState} from '../html.js';
+import {html, useEffect, useRef, useState} from '../vendor/libraries.js';
 import {call} from '../api.js';
 import {about, times} from '../state.js';
 import {bytes, number} from '../format.js';

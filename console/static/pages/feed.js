@@ -1,6 +1,6 @@
 // Feed: events as they come. Rows are made once and never drawn again.
-import {html, render, useEffect, useLayoutEffect, useRef, useState} from '../html.js';
-import {eventAt, follow} from '../api.js';
+import {html, render, useEffect, useLayoutEffect, useRef, useState} from '../vendor/libraries.js';
+import {eventAt, follow} from '../events.js';
 import {about, show, status} from '../state.js';
 import {count, number, duration} from '../format.js';
 import {content, member, members, pretty} from '../json.js';

@@ -1,5 +1,5 @@
 // Forecast: how many documents come due when.
-import {html, useEffect, useState} from '../html.js';
+import {html, useEffect, useState} from '../vendor/libraries.js';
 import {call} from '../api.js';
 import {number, ttl} from '../format.js';
 import {at, go} from '../route.js';

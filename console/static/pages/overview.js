@@ -1,10 +1,9 @@
 // Overview: is the database well, and how much happens in it.
-import {html, useEffect, useState} from '../html.js';
+import {html, useEffect, useState} from '../vendor/libraries.js';
 import {get} from '../api.js';
 import {about, fault, samples, status} from '../state.js';
 import {bytes, duration, ms, number} from '../format.js';
-import {Badge, collections, Fault, listCollections, Table, Time} from '../parts.js';
-import {Create} from './collections.js';
+import {Badge, collections, Fault, lazy, listCollections, Table, Time} from '../parts.js';
 import {Line} from '../chart.js';
 
 const behindMuch = 1000; // events that are not folded yet
@@ -84,6 +83,8 @@ function Processes({all}) {
     <//>
     ${all.filter(p => p.role === 'writer').length !== 1 && html`<p class="fault">There should be one writer.</p>`}`;
 }
+
+const Create = lazy(() => import('./collections.js'), 'Create');
 
 const FirstStep = () => html`<section><p>There is nothing here yet. Documents are in collections, each with a time to live.</p>
   ${about.value.write ? html`<${Create} />` : html`<p>Create one: <code>lapse collection create sessions --ttl 30m</code></p>`}</section>`;

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -977,6 +978,26 @@ func TestTheme(t *testing.T) {
 	shows("rgb(20, 23, 28)", "[126, 166, 244]")
 	b.click("label", "Auto")
 	shows("rgb(255, 255, 255)", "[47, 98, 201]")
+}
+
+// TestFirstLoad: the overview takes at most 12 requests of files, beside its icon, and 110 kB;
+// what other pages need comes with them.
+func TestFirstLoad(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	put(t, coll, "a", `{}`)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.load("")
+	b.until(`document.querySelectorAll('canvas').length === 3`)
+	loaded := eval[struct {
+		Names []string
+		Bytes int
+	}](b, `(all => ({Names: all.map(e => e.name.slice(location.href.split('#')[0].length)), Bytes: all.reduce((sum, e) => sum + e.transferSize, 0)}))([...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')])`)
+	files := slices.DeleteFunc(slices.Clone(loaded.Names), func(name string) bool { return strings.HasPrefix(name, "api/") || name == "icon.svg" })
+	t.Logf("%d files, %d requests, %d bytes: %q", len(files), len(loaded.Names), loaded.Bytes, loaded.Names)
+	if len(files) > 12 || loaded.Bytes == 0 || loaded.Bytes > 110_000 {
+		t.Errorf("%d files, %d bytes: %q", len(files), loaded.Bytes, files)
+	}
 }
 
 // TestGoTo: an id, living or gone, is one key and a line away; ids that begin with it are
