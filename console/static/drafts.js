@@ -33,7 +33,11 @@ function persist() {
   }
 }
 
+// editors are functions that pass on what was typed last.
+export const editors = new Set();
+
 addEventListener('beforeunload', event => {
+  editors.forEach(pass => pass());
   persist();
   if (unsaved.size > 0) event.preventDefault();
 });

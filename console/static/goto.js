@@ -29,7 +29,7 @@ export function GoTo() {
   const input = useRef();
   useEffect(() => {
     const focus = e => {
-      if (e.key !== '/' || e.ctrlKey || e.metaKey || e.altKey || e.target.matches('input, textarea, select')) return;
+      if (e.key !== '/' || e.ctrlKey || e.metaKey || e.altKey || e.target.matches('input, textarea, select') || e.composedPath()[0].isContentEditable) return;
       e.preventDefault();
       input.current.focus();
       input.current.select();

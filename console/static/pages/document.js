@@ -6,6 +6,7 @@ import {duration, number} from '../format.js';
 import {content, member, members, elements, ownTTL, pretty} from '../json.js';
 import {Diff} from '../diff.js';
 import {draftOf, keepDraft} from '../drafts.js';
+import {Editor} from '../editor.js';
 import {Copy, upserts} from '../copy.js';
 import {at, go, link} from '../route.js';
 import {Badge, Confirm, Fault, JSONText, Restore, Seconds, secondsOf, Time} from '../parts.js';
@@ -135,7 +136,7 @@ function Live({name, id, text, hold, releasable, expired, onChanged}) {
         <p>Your draft is of version ${draft.etag}; now it is version ${etag}.</p>
         <div class="beside"><div><h3>Mine</h3><${Diff} before=${draft.base} after=${draft.text} /></div><div><h3>Theirs</h3><${Diff} before=${draft.base} after=${shown} /></div></div>
         <details><summary>Common version ${draft.etag}</summary><${JSONText} text=${draft.base} label="Common version" /></details></section>`}
-      <label class="field">Content <textarea class="json" rows=${Math.min(30, Math.max(6, draft.text.split('\n').length))} spellcheck=${false} value=${draft.text} onInput=${e => keep({...draft, text: e.target.value})}></textarea></label>`}
+      <${Editor} id="content" label="Content" language="json" rows=${6} value=${draft.text} onInput=${text => keep({...draft, text})} />`}
     <${Fault} error=${error} /><p class="good" role="status">${said}</p>
     ${about.value.write && html`<div class="row actions">
       ${!draft ? html`<button type="button" ref=${edit} disabled=${expired} onClick=${() => { setSaid(''); keep({text: shown, base: shown, etag}); }}>Edit</button>`

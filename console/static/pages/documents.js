@@ -6,6 +6,7 @@ import {about, times} from '../state.js';
 import {bytes, number} from '../format.js';
 import {content, elements, find, member, members, ownTTL} from '../json.js';
 import {draftOf, keepDraft} from '../drafts.js';
+import {Editor} from '../editor.js';
 import {Copy, queries} from '../copy.js';
 import {Import} from '../import.js';
 import {Many} from '../many.js';
@@ -195,7 +196,10 @@ export function Documents({name, query}) {
             <${Fault} id="idPrefix-fault" error=${fault('idPrefix')} /></label>`}
       </div>
       <${Fault} id="due-fault" error=${fault('due')} />
-      <div class="row">${input('where', 'CEL', 'doc.total > params.min', 2)}${input('params', 'JSON', '{"min": 100}', 2)}</div>
+      <div class="row"><div class="field grow"><span>${titles.where} <span class="hint">CEL</span></span>
+        <${Editor} id="where" label=${titles.where} language="cel" rows=${2} hint="doc.total > params.min" invalid=${field === 'where'} value=${form.where} onInput=${where => set({where})} onRun=${() => run()} />
+        <${Fault} id="where-fault" error=${fault('where')} /></div>
+        ${input('params', 'JSON', '{"min": 100}', 2)}</div>
       <div class="row">${form.list !== 'due' && input('orderBy', 'paths', '/total desc, /customer', 1)}${input('select', 'paths', '/total, /customer/name', 1)}</div>
       <div class="row actions">
         <label class="field inline">Page <select value=${form.limit} onChange=${e => set({limit: e.target.value})}>${pageSizes.map(n => html`<option value=${n}>${number(Number(n))}</option>`)}</select></label>
@@ -262,6 +266,6 @@ function Create({name, open}) {
   };
   return html`<details class="card" open=${open}><summary>New document</summary><form onSubmit=${create}>
     <label class="field">id <input required spellcheck=${false} autocomplete="off" value=${draft.id} ref=${e => open && !draft.touched && e?.select()} onInput=${e => keep({...draft, touched: true, id: e.target.value})} /></label>
-    <label class="field">Content <textarea class="json" rows="6" spellcheck=${false} value=${draft.text} onInput=${e => keep({...draft, touched: true, text: e.target.value})}></textarea></label>
+    <div class="field">Content <${Editor} id="content" label="Content" language="json" rows=${6} value=${draft.text} onInput=${text => keep({...draft, touched: true, text})} /></div>
     <${Fault} error=${error} /><button class="primary">Create</button></form></details>`;
 }

@@ -261,7 +261,7 @@ func (b *tab) click(selector, text string) {
 func (b *tab) fill(selector, text string) {
 	b.t.Helper()
 	b.until(`document.querySelector($?) !== null`, selector)
-	eval[any](b, `(e => { e.focus(); e.select(); })(document.querySelector($?))`, selector)
+	eval[any](b, `(e => { e = e.shadowRoot?.querySelector('.cm-content') ?? e; e.focus(); if (e.select) e.select(); else document.execCommand('selectAll'); })(document.querySelector($?))`, selector)
 	b.do(chromedp.KeyEvent(text))
 }
 

@@ -236,17 +236,17 @@ func TestDrafts(t *testing.T) {
 	put(t, coll, "a", `{"n":2}`)
 	b.sees(`"n": 2`)
 	b.click("button", "Edit")
-	b.fill("textarea", `{"n":2,"mine":true}`)
+	b.fill("div#content", `{"n":2,"mine":true}`)
 	b.click("button.primary", "Save")
 	b.until(`/^Saved, version \d+$/.test(document.querySelector('main p[role=status]').innerText) && document.activeElement.innerText === 'Edit'`)
 	has(`"mine":true`)
 
 	b.click("button", "Edit")
-	b.fill("textarea", `{"n":3,"mine":true}`)
+	b.fill("div#content", `{"n":3,"mine":true}`)
 	put(t, coll, "a", `{"n":2,"mine":true,"theirs":true}`)
 	conflict := func() {
 		t.Helper()
-		b.until(`document.querySelectorAll('.beside .diff .added').length >= 2 && document.querySelectorAll('.beside .diff')[1].innerText.includes('"theirs": true') && document.querySelector('textarea').value === '{"n":3,"mine":true}'`)
+		b.until(`document.querySelectorAll('.beside .diff .added').length >= 2 && document.querySelectorAll('.beside .diff')[1].innerText.includes('"theirs": true') && document.querySelector('#content').shadowRoot.querySelector('.cm-content').innerText === '{"n":3,"mine":true}'`)
 	}
 	b.click("button.primary", "Save")
 	conflict()
@@ -256,11 +256,11 @@ func TestDrafts(t *testing.T) {
 	b.load(page)
 	conflict()
 	b.click("button.primary", "Save mine over it")
-	b.until(`document.querySelector('textarea') === null`)
+	b.until(`document.querySelector('#content') === null`)
 	has(`"n":3,"mine":true`)
 
 	b.click("button", "Edit")
-	b.fill("textarea", `{"n":5}`)
+	b.fill("div#content", `{"n":5}`)
 	if err := client.Delete(t.Context(), coll, "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +391,7 @@ func TestContentNotInterpreted(t *testing.T) {
 	b.sees(`"exact": 12345678901234567890`)
 	b.sees(`"__proto__": {`)
 	b.click("button", "Edit")
-	eval[any](b, `(e => { e.value = e.value.replace('1e400', '-1e400'); e.dispatchEvent(new Event('input', {bubbles: true})); })(document.querySelector('textarea'))`)
+	b.fill("div#content", `{"big":-1e400,"exact":12345678901234567890}`)
 	b.click("button.primary", "Save")
 	b.sees(`"big": -1e400`)
 	item, err := client.Get[json.RawMessage](t.Context(), coll, markup)
@@ -422,7 +422,7 @@ func TestQueries(t *testing.T) {
 	b := openConsole(t, lapse, console.Options{})
 	b.expect("400")
 	b.visit("documents/" + coll.Name())
-	b.fill("#where", "doc.n >= params.least")
+	b.fill("div#where", "doc.n >= params.least")
 	b.fill("#params", `{"least":10}`)
 	b.fill("#orderBy", "/n desc")
 	b.click("label.check input", "")
@@ -443,16 +443,16 @@ func TestQueries(t *testing.T) {
 	b.visit("documents/" + coll.Name())
 	b.fill("input[list=paths]", "n")
 	b.fill("#value", "7\r")
-	b.until(`document.querySelector('#where').value === 'doc.n == 7' && [...document.querySelectorAll('td.id')].map(td => td.innerText).join() === 'd07'`)
+	b.until(`document.querySelector('#where').shadowRoot.querySelector('.cm-content').innerText === 'doc.n == 7' && [...document.querySelectorAll('td.id')].map(td => td.innerText).join() === 'd07'`)
 	b.pick("label:has(+ label #value) select", "begins with")
 	b.fill("input[list=paths]", "id")
 	b.fill("#value", "d0\r")
-	b.until(`document.querySelector('#where').value === '(doc.n == 7) && doc.id.startsWith("d0")' && document.querySelector('td.id').innerText === 'd07'`)
+	b.until(`document.querySelector('#where').shadowRoot.querySelector('.cm-content').innerText === '(doc.n == 7) && doc.id.startsWith("d0")' && document.querySelector('td.id').innerText === 'd07'`)
 	b.visit("documents/" + coll.Name() + "?params=" + url.QueryEscape(`{"least":10}`))
 	for field, wrong := range map[string]string{"where": "doc.n >", "params": "5", "orderBy": "n", "select": "n", "idPrefix": strings.Repeat("i", 256)} {
 		b.fill("#"+field, wrong)
 		b.click("button.primary", "Run")
-		b.until(`document.querySelector($?).innerText !== '' && document.querySelector($?).getAttribute('aria-invalid') === 'true'`, "#"+field+"-fault", "#"+field)
+		b.until(`document.querySelector($?).innerText !== '' && (e => e.shadowRoot?.querySelector('.cm-content') ?? e)(document.querySelector($?)).getAttribute('aria-invalid') === 'true'`, "#"+field+"-fault", "#"+field)
 		b.fill("#"+field, map[string]string{"params": `{"least":10}`}[field]+" ")
 	}
 }
@@ -633,7 +633,7 @@ func TestAddressRestores(t *testing.T) {
 	write(t, batch)
 	b := openConsole(t, lapse, console.Options{})
 	b.visit("documents/" + coll.Name())
-	b.fill("#where", "doc.n >= params.least")
+	b.fill("div#where", "doc.n >= params.least")
 	b.fill("#params", `{"least":5}`)
 	b.fill("#orderBy", "/n desc")
 	b.click("button.primary", "Run")
@@ -642,7 +642,7 @@ func TestAddressRestores(t *testing.T) {
 	b.until(`document.querySelector('td.id')?.innerText === 'd34'`)
 	restored := func() {
 		t.Helper()
-		b.until(`document.querySelector('td.id')?.innerText === 'd34' && document.querySelector('#where').value === 'doc.n >= params.least' && document.querySelector('.pager').innerText.includes('page 2')`)
+		b.until(`document.querySelector('td.id')?.innerText === 'd34' && document.querySelector('#where').shadowRoot.querySelector('.cm-content').innerText === 'doc.n >= params.least' && document.querySelector('.pager').innerText.includes('page 2')`)
 	}
 	b.click("td.id a", "d20")
 	b.until(`document.querySelector('h1').innerText === 'd20'`)
@@ -1084,4 +1084,51 @@ func TestReadOnlyPages(t *testing.T) {
 	b.visit("collections/" + coll.Name())
 	b.click("input[value=each]", "")
 	b.sees("New, TTL On (no default)")
+}
+
+// TestEditor: the editor marks what is wrong while one types, folds, leaves with Tab, and keeps
+// a large text up to the last key.
+func TestEditor(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	var large strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&large, `"key%05d":"%s",`, i, strings.Repeat("v", 80))
+	}
+	put(t, coll, "large", "{"+large.String()+`"end":1}`)
+	put(t, coll, "line", `{"a":"`+strings.Repeat("word ", 2<<20/5-20)+`"}`)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.visit("documents/" + coll.Name() + "/large")
+	b.click("button", "Edit")
+	inside := func(script string, args ...any) {
+		t.Helper()
+		b.until(`(root => `+script+`)(document.querySelector('#content').shadowRoot)`, args...)
+	}
+	inside(`root.querySelector('.cm-content').innerText.includes('key00000')`)
+	eval[any](b, `document.querySelector('#content').shadowRoot.querySelector('.cm-content').focus()`)
+	b.do(chromedp.KeyEvent("{x")) // at the beginning
+	inside(`root.querySelector('.cm-lint-marker-error') !== null`)
+	type50 := func(what string) {
+		eval[any](b, `void (window.slow = [], new PerformanceObserver(list => slow.push(...list.getEntries().filter(e => e.name === 'keydown').map(e => e.duration))).observe({type: 'event', durationThreshold: 16}))`)
+		for range 50 {
+			b.do(chromedp.KeyEvent("y"))
+		}
+		t.Logf("of 50 keys in %s these took 16 ms or more until they were drawn: %v", what, eval[[]float64](b, `slow`))
+	}
+	type50("20,000 lines")
+	b.load("documents/" + coll.Name() + "/large")
+	inside(`root.querySelector('.cm-content').innerText.startsWith('{x' + 'y'.repeat(50) + '{')`)
+	b.click("button", "Cancel")
+
+	b.visit("documents/" + coll.Name() + "/line")
+	b.click("button", "Edit")
+	inside(`root.querySelector('.cm-content').innerText.includes('"line"')`)
+	eval[any](b, `document.querySelector('#content').shadowRoot.querySelector('.cm-content').focus()`)
+	type50("a line of 2 MB")
+	b.click("button", "Cancel")
+
+	b.visit("documents/" + coll.Name() + "?new=true")
+	b.fill("div#content", `{"a": {"b": 1}}`)
+	b.do(chromedp.KeyEvent("\t"))
+	b.until(`document.activeElement.innerText === 'Create'`)
 }
