@@ -16,7 +16,7 @@ import (
 func TestAbuse(t *testing.T) {
 	long := strings.Repeat("a", 200_000)
 	list := "[" + strings.Repeat("1,", 20_000) + "1]"
-	documents := []string{fmt.Sprintf(`"n":1,"s":%q,"l":[%s1],"c":%s`, long, strings.Repeat("1,", 1000), strings.Repeat("[", 100)+list+strings.Repeat("]", 100))}
+	documents := []string{fmt.Sprintf(`"n":1,"s":%q,"half":%q,"l":[%s1],"c":%s`, long, long[:100_000]+"b", strings.Repeat("1,", 1000), strings.Repeat("[", 100)+list+strings.Repeat("]", 100))}
 	for i := range 200 {
 		documents = append(documents, fmt.Sprintf(`"n":%d`, i))
 	}
@@ -48,6 +48,10 @@ func TestAbuse(t *testing.T) {
 		"a wide expression":        "doc.s.matches('(a|a?){300}b')",
 		"expressions on long text": strings.Repeat("doc.s.matches('(a|b?){20}c') || ", 200) + "false",
 		"searches in long text":    strings.Repeat("doc.s.contains('aaaaaaaaaaaaaaab') || ", 200) + "false",
+		"searches of long text":    strings.Repeat("doc.s.indexOf(doc.half) + ", 15) + "0 == 1 || " + strings.Repeat("doc.s.lastIndexOf(doc.half) + ", 15) + "0 == 1",
+		"texts taken apart":        "doc.l.exists(a, doc.s.split('').exists(b, doc.s.split('').join(b) == ''))",
+		"least of least":           strings.Repeat("math.least(doc.n, ", 50) + "doc.n" + strings.Repeat(")", 50) + " == 7",
+		"many least":               strings.Repeat("math.least(doc.n, 1.0, 2u) == 7 || ", 200) + "false",
 		"macros in macros":         "doc.l.exists(a, doc.l.exists(b, doc.l.exists(c, a + b + c == 0)))",
 	} {
 		began := time.Now()

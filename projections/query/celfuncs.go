@@ -225,11 +225,11 @@ func isMember(a, b ref.Val) bool {
 	return false
 }
 
-// callCost makes the cost of a call proportional to the bytes it reads, so that the
+// callCost makes the cost of a call proportional to the bytes it reads and makes, so that the
 // limit on cost limits time.
 type callCost struct{}
 
-func (callCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
 	left := maxElements
 	switch function {
 	case overloads.Matches:
@@ -238,6 +238,9 @@ func (callCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 
 		left -= min(weight, maxElements)
 	case fnPath, fnParam, fnPresent, fnTrue, fnRange, overloads.Size, operators.Index:
 		// Their results exist already, or are made once per document.
+	case "charAt", "join", "lowerAscii", "replace", "reverse", "split", "strings.quote", "substring", "trim", "upperAscii":
+		weigh(result, &left)
+		fallthrough
 	default:
 		for _, arg := range args {
 			weigh(arg, &left)

@@ -63,7 +63,7 @@ func (a adapter) value(v values.Value) ref.Val {
 	}
 	if a.left != nil {
 		if *a.left -= len(v); *a.left < 0 {
-			panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded})
+			refuse()
 		}
 	}
 	if v.Kind() == values.Array {
@@ -133,6 +133,11 @@ func operandOfResult(v ref.Val) (o operand, ok bool) {
 // that contains one list many times may have more elements than fit into memory.
 const maxElements = 1 << 20
 
+// refuse ends the evaluation, which costs too much.
+func refuse() ref.Val {
+	panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded})
+}
+
 // resultsEqual is == on results of CEL. It compares numbers of all types, also in lists
 // and maps, and cancels the evaluation only beyond maxElements.
 func resultsEqual(a, b ref.Val) bool {
@@ -142,7 +147,7 @@ func resultsEqual(a, b ref.Val) bool {
 
 func equalWithin(a, b ref.Val, left *int) bool {
 	if *left--; *left < 0 {
-		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded})
+		refuse()
 	}
 	o, ok := operandOfResult(a)
 	p, also := operandOfResult(b)

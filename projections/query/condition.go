@@ -38,7 +38,7 @@ type compiler struct {
 const interruptEvery = 1
 
 func newCompiler(l Limits) (*compiler, error) {
-	language, err := cel.NewEnv(
+	language, err := cel.NewEnv(append(extensions(),
 		cel.Variable(varDocument, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(varParams, cel.MapType(cel.StringType, cel.DynType)),
 		cel.CustomTypeAdapter(plain),
@@ -46,7 +46,7 @@ func newCompiler(l Limits) (*compiler, error) {
 		cel.ParserRecursionLimit(l.Nesting),
 		cel.ExpressionNodeLimit(maxNodes),
 		cel.RegexProgramSizeLimit(maxRegexProgram),
-	)
+	)...)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,11 @@ func (c *compiler) issue(issues *cel.Issues, parsed *ast.AST) error {
 	message := strings.Join(strings.Fields(first.Message), " ")
 	message, _, _ = strings.Cut(message, " expecting ") // a list of all tokens of the grammar
 	message = strings.TrimSuffix(message, " (in container '')")
-	if name := identifier(parsed, first.ExprID); name != "" && strings.HasPrefix(message, "undeclared reference") {
+	message = strings.NewReplacer("math.@min", "math.least", "math.@max", "math.greatest").Replace(message) // what the macros call
+	name, function := identifier(parsed, first.ExprID)
+	if function != "" && (name == "math" || name == "strings") {
+		message = fmt.Sprintf("undeclared reference to '%s.%s'", name, function)
+	} else if name != "" && strings.HasPrefix(message, "undeclared reference") {
 		message += fmt.Sprintf(": write doc.%s for a member of the document, params.%s for a parameter, '%s' for a text", name, name, name)
 	}
 	if strings.Contains(message, "recursion") {
@@ -142,14 +146,17 @@ func (c *compiler) issue(issues *cel.Issues, parsed *ast.AST) error {
 	return fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, message)
 }
 
-// identifier returns the name if the expression is an identifier, else "".
-func identifier(in *ast.AST, id int64) (name string) {
+// identifier returns the name if the expression is an identifier, else "", and the function
+// that is called on it.
+func identifier(in *ast.AST, id int64) (name, function string) {
 	if in != nil {
 		ast.PostOrderVisit(in.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 			if e.ID() == id && e.Kind() == ast.IdentKind {
 				name = e.AsIdent()
+			} else if e.Kind() == ast.CallKind && e.AsCall().IsMemberFunction() && e.AsCall().Target().ID() == id {
+				function = e.AsCall().FunctionName()
 			}
 		}))
 	}
-	return name
+	return name, function
 }

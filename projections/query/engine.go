@@ -158,7 +158,7 @@ func (l Limits) explain(err error) error {
 	case errors.Is(err, errSortKey):
 		return schema.ErrTooLarge.With("a document has more than %d bytes to be ordered by: order by a path with shorter values", maxSortKey)
 	case errors.Is(err, errCost):
-		return schema.ErrTooLarge.With("the condition costs more than %d on one document: make it simpler, a macro within a macro multiplies", l.Cost)
+		return schema.ErrTooLarge.With("the condition costs more than %d on one document: make it simpler, a macro within a macro multiplies, and 10 bytes of text cost 1", l.Cost)
 	case errors.Is(err, context.DeadlineExceeded):
 		return schema.ErrTimeout.With("the query took longer than %s: include a path of its condition in the collection's indexingPolicy, or ask for less", l.Time)
 	case errors.Is(err, context.Canceled):

@@ -60,6 +60,9 @@ func TestLimits(t *testing.T) {
 		{"cost", query.Limits{}, `{"where":"doc.l.all(a, a == 0)"}`, nil},
 		{"cost", query.Limits{Cost: 100}, `{"where":"doc.l.all(a, a == 0)"}`, schema.ErrTooLarge},
 		{"cost of macros in macros", query.Limits{}, `{"where":"doc.l.all(a, doc.l.all(b, doc.l.all(c, a + b + c == 0)))"}`, schema.ErrTooLarge},
+		{"cost of texts", query.Limits{}, `{"where":"doc.l.all(a, doc.s.lowerAscii().reverse().indexOf('x') == -1)"}`, nil},
+		{"cost of texts", query.Limits{Cost: 50_000}, `{"where":"doc.l.all(a, doc.s.lowerAscii().reverse().indexOf('x') == -1)"}`, schema.ErrTooLarge},
+		{"cost of a result", query.Limits{Cost: 900}, `{"where":"doc.s.split('').size() == 1"}`, schema.ErrTooLarge},
 		{"cost of lists", query.Limits{Cost: 1000}, `{"where":"doc.l.exists(a, doc.l + [a] == [])"}`, schema.ErrTooLarge},
 	} {
 		_, _, err := ask(newEngine(t, c.limits), l.store, naiveNow, c.body)

@@ -100,7 +100,8 @@ func (w *rewriter) function(c ast.CallExpr) ast.Expr {
 	if c.IsMemberFunction() {
 		call := w.NewMemberCall(w.id(), c.FunctionName(), w.value(c.Target()), args...)
 		switch c.FunctionName() {
-		case overloads.StartsWith, overloads.EndsWith, overloads.Contains, overloads.Matches:
+		case overloads.StartsWith, overloads.EndsWith, overloads.Contains, overloads.Matches,
+			"isNaN", "isInf", "isFinite":
 			return w.isTrue(call)
 		}
 		return call
@@ -186,6 +187,10 @@ func unusable(e ast.Expr) (err error) {
 				if name == varDocument || name == varParams {
 					err = fmt.Errorf("%s is taken, name the variable of the macro otherwise", name)
 				}
+			}
+		case ast.CallKind:
+			if e.AsCall().FunctionName() == "format" {
+				err = errors.New("format is not available: nothing bounds its result; use + and string()")
 			}
 		case ast.MapKind:
 			for _, entry := range e.AsMap().Entries() {
