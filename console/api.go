@@ -18,7 +18,7 @@ import (
 
 func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, op string) {
 	w.Header().Set("Cache-Control", "no-store")
-	own := map[string]func(http.ResponseWriter){"console": h.describe, "processes": h.listProcesses, "log": h.describeLog}[op]
+	own := map[string]func(http.ResponseWriter){"console": h.describe, "processes": h.listProcesses, "consumers": h.listConsumers, "log": h.describeLog, "samples": h.listSamples}[op]
 	switch {
 	case op == "feed":
 		h.feed(w, r)
@@ -201,6 +201,16 @@ func (h *Handler) listProcesses(w http.ResponseWriter) {
 		return
 	}
 	reply(w, http.StatusOK, map[string]any{"processes": list})
+}
+
+// listConsumers lists the consumers of the log.
+func (h *Handler) listConsumers(w http.ResponseWriter) {
+	list, err := h.consumers.get(5*time.Second, h.client.Consumers)
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	reply(w, http.StatusOK, map[string]any{"consumers": append([]client.Consumer{}, list...)})
 }
 
 // logBounds are the bounds of the log.

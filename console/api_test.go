@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -291,7 +292,7 @@ func TestPagesHaveStrictHeaders(t *testing.T) {
 
 // TestPrefix: the prefix of a console without its slash leads to the console.
 func TestPrefix(t *testing.T) {
-	s := host(t, http.StripPrefix("/some/prefix", console.New(lapse, console.Options{})))
+	s := host(t, http.StripPrefix("/some/prefix", console.New(t.Context(), lapse, console.Options{})))
 	response, text := send(t, s, "GET", "/some/prefix", "", nil)
 	if got := response.Request.URL.Path; got != "/some/prefix/" || !strings.Contains(text, `src="app.js"`) {
 		t.Errorf("%s: %s", got, text)
@@ -307,8 +308,8 @@ func TestSeveralDatabases(t *testing.T) {
 	}
 	defer other.Close()
 	clients := []*client.Client{lapse, other}
-	s := host(t, http.StripPrefix("/some/prefix", console.Several(clients, console.Options{})))
-	locked := host(t, console.Several(clients, console.Options{Token: "0123456789abcdef"}))
+	s := host(t, http.StripPrefix("/some/prefix", console.Several(t.Context(), clients, console.Options{})))
+	locked := host(t, console.Several(t.Context(), clients, console.Options{Token: "0123456789abcdef"}))
 	for _, test := range []struct {
 		s                *httptest.Server
 		path, host, ends string
@@ -371,6 +372,64 @@ func TestToken(t *testing.T) {
 	}
 	if response, _ := send(t, s, "GET", "/", "", nil); response.StatusCode != 200 {
 		t.Errorf("the page that asks for the token: %d", response.StatusCode)
+	}
+}
+
+// TestConsumersListed: the consumers of the log are listed with what they lack.
+func TestConsumersListed(t *testing.T) {
+	coll := collection(t)
+	s := start(t, console.Options{})
+	name := coll.Name()[:8] // new for each run
+	put(t, coll, "a", `{}`)
+	put(t, coll, "b", `{}`)
+	for e, err := range lapse.Changes(t.Context(), client.Durable(name), client.InCollection(coll.Name()), client.OfType(client.DocumentCreated), client.FromSeq(1)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.ID == "b" {
+			break // which acknowledges the first one only
+		}
+	}
+	put(t, coll, "c", `{}`)
+	for began := time.Now(); ; {
+		var said struct{ Consumers []client.Consumer }
+		_, text := send(t, s, "GET", "/api/consumers", "", nil)
+		if err := json.Unmarshal([]byte(text), &said); err != nil {
+			t.Fatal(err, text)
+		}
+		i := slices.IndexFunc(said.Consumers, func(c client.Consumer) bool { return c.Name == name })
+		if i >= 0 && said.Consumers[i].Pending+uint64(said.Consumers[i].Unacked) == 2 && said.Consumers[i].LastAck != nil && !said.Consumers[i].Reader {
+			break
+		}
+		if time.Since(began) > 30*time.Second {
+			t.Fatal(text)
+		}
+	}
+	if response, text := send(t, s, "GET", "/api/consumers?x=1", "", nil); response.StatusCode != 400 {
+		t.Error(response.StatusCode, text)
+	}
+}
+
+// TestSamples: the console keeps samples of the status, for an hour.
+func TestSamples(t *testing.T) {
+	s := start(t, console.Options{})
+	for {
+		var said struct {
+			Samples []struct{ At, Seq, P99, Overdue int64 }
+		}
+		_, text := send(t, s, "GET", "/api/samples", "", nil)
+		if err := json.Unmarshal([]byte(text), &said); err != nil {
+			t.Fatal(err, text)
+		}
+		if len(said.Samples) > 0 {
+			if first := said.Samples[0]; first.Seq == 0 || time.Since(time.UnixMilli(first.At)) > time.Minute {
+				t.Errorf("%+v", first)
+			}
+			break
+		}
+	}
+	if n := console.KeptSamples(1000); n != 360 {
+		t.Error(n)
 	}
 }
 
@@ -537,7 +596,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 	for i := range events { // far more than a connection buffers
 		put(t, coll, strconv.Itoa(i), `{"a":"`+strings.Repeat("x", 1<<20)+`"}`)
 	}
-	h := console.New(lapse, console.Options{})
+	h := console.New(t.Context(), lapse, console.Options{})
 	h.SetWriteTimeout(50 * time.Millisecond)
 	cutOff := make(chan struct{})
 	s := host(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -584,7 +643,7 @@ func TestServerStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := webserver.Serve(listener, console.New(lapse, console.Options{}), "console", slog.New(slog.DiscardHandler))
+	stop := webserver.Serve(listener, console.New(t.Context(), lapse, console.Options{}), "console", slog.New(slog.DiscardHandler))
 	live := follow(t, &httptest.Server{URL: "http://" + listener.Addr().String()}, "", "")
 	stop()
 	for live.lines.Scan() {
@@ -600,7 +659,7 @@ func TestDatabaseNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	s := httptest.NewServer(console.New(other, console.Options{}))
+	s := httptest.NewServer(console.New(t.Context(), other, console.Options{}))
 	defer s.Close()
 	for _, path := range []string{"/api/status", "/api/processes", "/api/log", "/api/feed"} {
 		if response, text := send(t, s, "GET", path, "", nil); response.StatusCode < 400 || !strings.Contains(text, `"message":"`) || !strings.Contains(text, "other") {

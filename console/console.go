@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
@@ -51,17 +52,22 @@ type Handler struct {
 	writeTimeout time.Duration
 
 	processes cached[[]client.Process]
+	consumers cached[[]client.Consumer]
 	bounds    cached[logBounds]
+	samples   samples
 
 	databases []string // all that have a console beside this one, at ../NAME/; nil for none
 }
 
-// New returns the handler of a console. The caller keeps ownership of the client.
-func New(c *client.Client, options Options) *Handler {
-	return &Handler{
+// New returns the handler of a console, which samples the status until ctx is done. The caller
+// keeps ownership of the client.
+func New(ctx context.Context, c *client.Client, options Options) *Handler {
+	h := &Handler{
 		client: c, options: options, token: sha256.Sum256([]byte(options.Token)),
 		feeds: make(chan struct{}, maxFeeds), requests: make(chan struct{}, maxRequests), writeTimeout: writeTimeout,
 	}
+	go h.watch(ctx)
+	return h
 }
 
 // csp is the content security policy. A page can run only its own modules. Trusted types make

@@ -49,7 +49,7 @@ func serve() (stop func() error, err error) {
 // start serves a console.
 func start(t testing.TB, options console.Options) *httptest.Server {
 	t.Helper()
-	return host(t, console.New(lapse, options))
+	return host(t, console.New(t.Context(), lapse, options))
 }
 
 // host serves a handler until the end of the test.

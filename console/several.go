@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"html"
 	"net/http"
@@ -16,12 +17,13 @@ type several struct {
 }
 
 // Several returns the handler of the consoles of several databases, each at /NAME/; / leads
-// to the first. The caller keeps ownership of the clients, of which there is at least one.
-func Several(clients []*client.Client, options Options) http.Handler {
+// to the first. They sample the status until ctx is done. The caller keeps ownership of the
+// clients, of which there is at least one.
+func Several(ctx context.Context, clients []*client.Client, options Options) http.Handler {
 	s := several{of: make(map[string]*Handler)}
 	for _, c := range clients {
 		s.names = append(s.names, c.Database())
-		s.of[c.Database()] = New(c, options)
+		s.of[c.Database()] = New(ctx, c, options)
 	}
 	for _, h := range s.of {
 		h.databases = s.names

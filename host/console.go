@@ -1,10 +1,10 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"strconv"
 
 	"github.com/lapsedb/lapse/client"
@@ -60,7 +60,9 @@ func (c *ConsoleServer) Close() {
 
 // Serve serves the console of a database, which permits changes if write, until stop is called.
 func (c *ConsoleServer) Serve(lapse *client.Client, write bool, logger *slog.Logger) (stop func()) {
-	return webserver.Serve(c.listener, console.New(lapse, c.options(write)), "console", logger)
+	ctx, cancel := context.WithCancel(context.Background())
+	end := webserver.Serve(c.listener, console.New(ctx, lapse, c.options(write)), "console", logger)
+	return func() { cancel(); end() }
 }
 
 func (c *ConsoleServer) options(write bool) console.Options {
@@ -84,12 +86,13 @@ func (c *ConsoleServer) serveEach(t *target) (end func(), err error) {
 			return nil, err
 		}
 	}
-	pages := http.Handler(console.New(clients[0], c.options(true)))
-	if len(clients) > 1 {
-		pages = console.Several(clients, c.options(true))
+	if len(clients) == 1 {
+		stop := c.Serve(clients[0], true, t.Processor.Logger)
+		return func() { stop(); nc.Close() }, nil
 	}
-	stop := webserver.Serve(c.listener, pages, "console", t.Processor.Logger)
-	return func() { stop(); nc.Close() }, nil
+	ctx, cancel := context.WithCancel(context.Background())
+	stop := webserver.Serve(c.listener, console.Several(ctx, clients, c.options(true)), "console", t.Processor.Logger)
+	return func() { cancel(); stop(); nc.Close() }, nil
 }
 
 // warn logs why there is no console.

@@ -24,6 +24,10 @@ const (
 	ReaderConsumer = "lapse_reader_"
 )
 
+// ConsumerAccount is the key of a consumer's metadata with the account that created it, by
+// imports. No other account can edit or delete it.
+const ConsumerAccount = "lapse.account"
+
 // MutationStream names the mutations stream.
 func (db DatabaseName) MutationStream() string { return db.LogStream() + mutationSuffix }
 

@@ -47,12 +47,12 @@ function usePlot(options, data, deps) {
 
 const axis = () => ({stroke: color('--faint'), grid: {stroke: color('--line'), width: 1}, ticks: {stroke: color('--line'), width: 1}, font: '12px system-ui, sans-serif'});
 
-// Line is a small chart of one value over the last minutes. data is [moments in s, values].
+// Line is a small chart of one value over the last hour, or less. data is [moments in s, values].
 export function Line({title, last, data, show = number}) {
   const element = usePlot(() => ({
     height: 110, legend: {show: false}, cursor: {show: false},
     scales: {x: {time: false, range: (_, from) => [Math.min(from, -60), 0]}, y: {range: (_, least, most) => [0, Math.max(1, most * 1.1)]}},
-    axes: [{...axis(), values: (_, all) => all.map(at => at === 0 ? 'now' : '−' + duration(-at)), incrs: [10, 20, 30, 60, 120, 300], space: 60, size: 26},
+    axes: [{...axis(), values: (_, all) => all.map(at => at === 0 ? 'now' : '−' + duration(-at)), incrs: [10, 20, 30, 60, 120, 300, 600, 1200], space: 60, size: 26},
       {...axis(), values: (_, all) => all.map(show), size: 62, space: 30}],
     series: [{}, {stroke: color('--accent'), fill: color('--accent-soft'), width: 1.5, points: {show: false}}],
   }), [data[0].map(at => at - data[0].at(-1)), data[1]], []);

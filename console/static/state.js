@@ -7,7 +7,6 @@ export const about = signal({database: '', write: false, now: Date.now()});
 export const status = signal(null);
 export const fault = signal(null); // why there is no status
 export const asOf = signal(0); // when the status was read, ms
-export const samples = signal([]); // of the status, for the charts, the newest last
 
 // now is the console's clock, by the second.
 export const now = signal(Date.now());
@@ -43,7 +42,6 @@ effect(() => {
   if (now.value) document.querySelectorAll(times.value === 'relative' ? 'time[data-ms]' : 'time[data-left]').forEach(show);
 });
 
-const keptSamples = 150;
 const pollEvery = 2000;
 
 async function describe() {
@@ -68,9 +66,6 @@ async function poll() {
     status.value = s;
     asOf.value = clock();
     fault.value = null;
-    const all = samples.peek(), before = all.at(-1), at = Date.now() / 1000;
-    const rate = before && s.seq >= before.seq ? (s.seq - before.seq) / (at - before.at) : null;
-    samples.value = [...all.slice(1 - keptSamples), {at, seq: s.seq, rate, p99: s.latenessMs.p99, overdue: s.overdue}];
   } catch (e) {
     if (!needsToken.peek()) fault.value = e;
   }

@@ -16,10 +16,6 @@ import (
 // reply subjects, and says in a header whose they are. It lets no client name such a
 // reply subject, so the header is true. It takes one reply to each request.
 
-// madeFor is a key of the metadata of a consumer: the account that created it. Another
-// account cannot edit or delete it.
-const madeFor = "lapse.account"
-
 // imported reports whether a request comes from another account. Its reply subject is one
 // that schema.IsReply accepts.
 func imported(m *nats.Msg) bool { return m.Reply != "" && !schema.IsInbox(m.Reply) }
@@ -40,7 +36,7 @@ func accepts(m *nats.Msg) bool {
 // notOwned returns why an account may not change a consumer, nil if it may. Clients have
 // all consumers in common.
 func notOwned(account string, c *server.ConsumerConfig) error {
-	if account == "" || c.Metadata[madeFor] == account {
+	if account == "" || c.Metadata[schema.ConsumerAccount] == account {
 		return nil
 	}
 	return fmt.Errorf("account %s did not create the consumer: an account edits, resets, pauses and deletes its own only", account)

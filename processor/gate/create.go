@@ -52,7 +52,7 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 		c.InactiveThreshold = server.JsDeleteWaitTimeDefault
 	}
 	if account := accountOf(m); account != "" {
-		setMetadata(c, madeFor, account)
+		setMetadata(c, schema.ConsumerAccount, account)
 		if c.DeliverSubject != "" && strings.Count(c.DeliverSubject, ".") < 2 {
 			return nil, notPermitted(errPush)
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // editable names the fields that replace sets.
@@ -84,7 +86,7 @@ func createSubject(r server.CreateConsumerRequest) string {
 // keepOwner leaves the entries of the metadata by which the gate knows whose a consumer
 // is.
 func keepOwner(c, was *server.ConsumerConfig) {
-	for _, key := range []string{madeBy, madeFor} {
+	for _, key := range []string{madeBy, schema.ConsumerAccount} {
 		if by, there := was.Metadata[key]; there {
 			setMetadata(c, key, by)
 		} else {

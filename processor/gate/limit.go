@@ -90,7 +90,7 @@ func (g *Gate) countOf(ctx context.Context, log, account string) (n int, err err
 			return 0, err
 		}
 		for _, c := range page.Consumers {
-			if c.Config != nil && c.Config.Metadata[madeFor] == account {
+			if c.Config != nil && c.Config.Metadata[schema.ConsumerAccount] == account {
 				n++
 			}
 		}

@@ -1,8 +1,8 @@
 // Overview: is the database well, and how much happens in it.
 import {html, useEffect, useState} from '../vendor/libraries.js';
 import {get} from '../api.js';
-import {about, fault, samples, status} from '../state.js';
-import {bytes, duration, ms, number} from '../format.js';
+import {about, asOf, fault, status} from '../state.js';
+import {bytes, count, duration, ms, number} from '../format.js';
 import {Badge, collections, Fault, lazy, listCollections, Table, Time} from '../parts.js';
 import {Line} from '../chart.js';
 
@@ -55,16 +55,24 @@ function Figures({log}) {
     <${Figure} name="Mutations behind" note="published, not yet judged" kind=${s.mutationsBehind ? 'bad' : ''}>${number(s.mutationsBehind)}<//>
     <${Figure} name="Last event" note=${html`sequence ${number(s.seq)}`}><span class="when">${s.logTime > 0 ? html`<${Time} ms=${s.logTime} />` : 'none yet'}</span><//>
     ${s.storage && html`<${Figure} name="Log size" kind=${s.storage.limit && low(s.storage.limit) ? 'bad' : ''}
-      note=${s.storage.limit ? `${bytes(s.storage.limit.leftBytes)} left (${limitNames[s.storage.limit.name]})${full(s.storage.limit)}` : ''}>${bytes(s.storage.logBytes)}<//>`}
+      note=${`mutations ${bytes(s.storage.mutationsBytes)}` + (s.storage.limit ? `; ${bytes(s.storage.limit.leftBytes)} left (${limitNames[s.storage.limit.name]})${full(s.storage.limit)}` : '')}>${bytes(s.storage.logBytes)}<//>`}
     ${log && html`<${Figure} name="Log begins" note="sequence ${number(log.first)}"><span class="when">${log.time ? html`<${Time} ms=${log.time} />` : 'empty'}</span><//>`}
   </dl>`;
 }
 
-function Charts() {
-  const all = samples.value;
+const leastApart = 2000, mostApart = 30000; // ms between two samples
+
+// Charts shows the samples that the console has kept, and the status of now.
+function Charts({kept}) {
+  const s = status.value, now = {at: asOf.value, seq: s.seq, p99: s.latenessMs.p99, overdue: s.overdue};
+  const all = now.at - (kept.at(-1)?.at ?? 0) < leastApart ? kept : [...kept, now];
   if (all.length < 2) return '';
-  const at = all.map(s => s.at), last = all.at(-1);
-  const values = name => [at, all.map(s => s[name])];
+  const points = all.flatMap((s, i) => {
+    const before = all[i - 1], apart = s.at - before?.at;
+    return [...apart > mostApart ? [{at: before.at + 1}] : [], {...s, rate: apart > 0 && apart <= mostApart && s.seq >= before.seq ? 1000 * (s.seq - before.seq) / apart : null}]; // null is a gap
+  });
+  const at = points.map(s => s.at / 1000), last = points.at(-1);
+  const values = name => [at, points.map(s => s[name] ?? null)];
   return html`<div class="charts">
     <${Line} title="Events per second" last=${number(Math.round(last.rate ?? 0))} data=${values('rate')} />
     <${Line} title="Lateness, p99" last=${ms(last.p99)} data=${values('p99')} show=${ms} />
@@ -84,39 +92,50 @@ function Processes({all}) {
     ${all.filter(p => p.role === 'writer').length !== 1 && html`<p class="fault">There should be one writer.</p>`}`;
 }
 
+// Consumers says who reads the log.
+function Consumers({all}) {
+  const readers = all.filter(c => c.reader).length, lasting = all.filter(c => !c.reader);
+  return html`<h2>Who reads the log</h2>
+    ${lasting.length > 0 && html`<${Table} label="Consumers" head=${[['Consumer'], ['Account'], ['Description'], ['Behind', 'n'], ['Unacknowledged', 'n'], ['Sequence', 'n'], ['Last acknowledged']]}>
+      ${lasting.map(c => html`<tr key=${c.name}><td><code>${c.name}</code>${c.paused && html`${' '}<${Badge}>paused<//>`}</td><td>${c.account}</td><td>${c.description}</td>
+        <td class="n">${number(c.pending)}</td><td class="n">${number(c.unacked)}</td><td class="n">${number(c.seq)}</td><td>${c.lastAck ? html`<${Time} ms=${Date.parse(c.lastAck)} />` : html`<span class="faint">never</span>`}</td></tr>`)}
+    <//>`}
+    ${all.length === 0 ? html`<p>Nobody.</p>` : readers > 0 && html`<p class="faint">${count(readers, 'program')} ${readers === 1 ? 'reads' : 'read'} for a while, as watch, export and the feeds of this console do.</p>`}`;
+}
+
 const Create = lazy(() => import('./collections.js'), 'Create');
 
 const FirstStep = () => html`<section><p>There is nothing here yet. Documents are in collections, each with a time to live.</p>
   ${about.value.write ? html`<${Create} />` : html`<p>Create one: <code>lapse collection create sessions --ttl 30m</code></p>`}</section>`;
 
-const processesEvery = 5000, logEvery = 30000;
+const every = {processes: 5000, log: 30000, consumers: 10000, samples: 10000}; // ms
 
 export function Overview() {
-  const [processes, setProcesses] = useState(null);
-  const [log, setLog] = useState(null);
-  const [errors, setErrors] = useState({}); // by path
+  const [said, setSaid] = useState({}); // by path
+  const [errors, setErrors] = useState({});
   useEffect(() => {
     const abort = new AbortController();
-    const every = async (path, wait, take) => {
-      const setError = error => setErrors(all => ({...all, [path]: error}));
-      while (!abort.signal.aborted) {
-        try {
-          if (!document.hidden) take(await get(path, abort.signal));
-          setError(null);
-        } catch (e) {
-          if (!abort.signal.aborted) setError(e);
+    for (const path of Object.keys(every)) {
+      (async () => {
+        while (!abort.signal.aborted) {
+          try {
+            const answer = !document.hidden && await get(path, abort.signal);
+            if (answer) setSaid(all => ({...all, [path]: answer}));
+            setErrors(all => ({...all, [path]: null}));
+          } catch (e) {
+            if (!abort.signal.aborted) setErrors(all => ({...all, [path]: e}));
+          }
+          await new Promise(done => setTimeout(done, every[path]));
         }
-        await new Promise(done => setTimeout(done, wait));
-      }
-    };
-    every('processes', processesEvery, said => setProcesses(said.processes));
-    every('log', logEvery, setLog);
+      })();
+    }
     return () => abort.abort();
   }, []);
   const empty = status.value?.documents === 0 && collections.value?.length === 0;
   useEffect(() => { if (status.value?.documents === 0) listCollections().catch(() => {}); }, [status.value?.documents === 0]);
   return html`<h1>Overview</h1>
-    <${State} />${empty ? html`<${FirstStep} />` : html`<${Figures} log=${log} /><${Charts} />`}
-    ${processes && html`<${Processes} all=${processes} />`}
-    ${!fault.value && html`<${Fault} error=${errors.processes ?? errors.log} />`}`;
+    <${State} />${empty ? html`<${FirstStep} />` : html`<${Figures} log=${said.log} />${status.value && said.samples && html`<${Charts} kept=${said.samples.samples} />`}`}
+    ${said.processes && html`<${Processes} all=${said.processes.processes} />`}
+    ${said.consumers && html`<${Consumers} all=${said.consumers.consumers} />`}
+    ${!fault.value && html`<${Fault} error=${Object.values(errors).find(Boolean)} />`}`;
 }

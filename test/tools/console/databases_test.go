@@ -22,7 +22,7 @@ func TestDatabases(t *testing.T) {
 		t.Cleanup(c.Close)
 		clients = append(clients, c)
 	}
-	b := open(t, host(t, console.Several(clients, console.Options{}))+"/main")
+	b := open(t, host(t, console.Several(t.Context(), clients, console.Options{}))+"/main")
 	b.visit("collections")
 	b.pick(`select[aria-label="Database"]`, "other")
 	b.arrives("/other/#/collections")

@@ -56,7 +56,7 @@ func host(t testing.TB, handler http.Handler) string {
 // openConsole opens a tab with a console of lapse.
 func openConsole(t *testing.T, lapse *client.Client, options console.Options) *tab {
 	t.Helper()
-	return open(t, host(t, console.New(lapse, options)))
+	return open(t, host(t, console.New(t.Context(), lapse, options)))
 }
 
 // write runs a batch and fails the test unless every operation succeeds.

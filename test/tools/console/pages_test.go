@@ -848,7 +848,7 @@ func TestFailuresAreShown(t *testing.T) {
 	t.Parallel()
 	lapse, coll := serve(t)
 	put(t, coll, "a", `{"n":1}`)
-	h := console.New(lapse, console.Options{Write: true})
+	h := console.New(t.Context(), lapse, console.Options{Write: true})
 	var failing atomic.Value
 	b := open(t, host(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if op, _ := failing.Load().(string); op != "" && r.URL.Path == "/api/"+op {
@@ -923,7 +923,7 @@ func TestEveryPage(t *testing.T) {
 	}
 	lapse, coll := serve(t, client.DefaultTTL(time.Hour))
 	mux := http.NewServeMux()
-	mux.Handle("/some/prefix/", http.StripPrefix("/some/prefix", console.New(lapse, console.Options{Write: true})))
+	mux.Handle("/some/prefix/", http.StripPrefix("/some/prefix", console.New(t.Context(), lapse, console.Options{Write: true})))
 	s := host(t, mux)
 	b := open(t, s+"/some/prefix")
 	b.expect("404")
@@ -978,6 +978,23 @@ func TestTheme(t *testing.T) {
 	shows("rgb(20, 23, 28)", "[126, 166, 244]")
 	b.click("label", "Auto")
 	shows("rgb(255, 255, 255)", "[47, 98, 201]")
+}
+
+// TestWhoReads: the overview lists the consumers of the log, with what they lack.
+func TestWhoReads(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	put(t, coll, "a", `{}`)
+	for _, err := range lapse.Changes(t.Context(), client.Durable("billing"), client.FromSeq(1)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	b := openConsole(t, lapse, console.Options{})
+	b.visit("")
+	b.until(`/billing\s+0\s+2\s+1\s+20\d\d-/.test(document.querySelector('[aria-label=Consumers]').innerText)`)
+	b.until(`document.querySelectorAll('canvas').length === 3`)
 }
 
 // TestFirstLoad: the overview takes at most 12 requests of files, beside its icon, and 110 kB;
@@ -1048,7 +1065,7 @@ func TestOldFigures(t *testing.T) {
 	t.Parallel()
 	lapse, coll := serve(t)
 	put(t, coll, "a", `{}`)
-	h := console.New(lapse, console.Options{})
+	h := console.New(t.Context(), lapse, console.Options{})
 	var gone atomic.Bool
 	b := open(t, host(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if gone.Load() {

@@ -1,0 +1,57 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// The samples of the charts: an hour of them.
+const (
+	sampleEvery = 10 * time.Second
+	mostSamples = int(time.Hour / sampleEvery)
+)
+
+// sample is a part of the status at a time.
+type sample struct {
+	At      int64  `json:"at"` // ms since 1970
+	Seq     uint64 `json:"seq"`
+	P99     int64  `json:"p99"` // lateness, ms
+	Overdue int64  `json:"overdue"`
+}
+
+// samples are the last ones, oldest first.
+type samples struct {
+	mu  sync.Mutex
+	all []sample
+}
+
+func (s *samples) add(next sample) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all[max(0, len(s.all)+1-mostSamples):], next)
+}
+
+// watch samples the status until ctx is done. There is no sample while it cannot be had.
+func (h *Handler) watch(ctx context.Context) {
+	for every := time.NewTicker(sampleEvery); ; {
+		within, cancel := context.WithTimeout(ctx, sampleEvery)
+		if s, err := h.client.Status(within); err == nil {
+			h.samples.add(sample{time.Now().UnixMilli(), s.Seq, s.LatenessMs.P99, s.Overdue})
+		}
+		cancel()
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			every.Stop()
+			return
+		}
+	}
+}
+
+func (h *Handler) listSamples(w http.ResponseWriter) {
+	h.samples.mu.Lock()
+	defer h.samples.mu.Unlock()
+	reply(w, http.StatusOK, map[string]any{"samples": append([]sample{}, h.samples.all...)})
+}
