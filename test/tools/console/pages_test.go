@@ -932,6 +932,11 @@ func TestEveryPage(t *testing.T) {
 		b.width(360)
 		b.visit(fragment)
 		b.until(`document.body.textContent.includes($?)`, shows)
+		eval[any](b, `document.querySelectorAll('main details').forEach(details => { details.open = true; })`)
+		if fragment == "documents/"+coll.Name()+"/a" {
+			b.click("button", "Edit")
+		}
+		b.until(`[...document.querySelectorAll('.editor')].every(e => e.shadowRoot)`)
 		if wide := eval[int](b, `document.documentElement.scrollWidth`); wide > 360 {
 			t.Errorf("#/%s is %d pixels wide", fragment, wide)
 		}
