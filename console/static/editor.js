@@ -15,7 +15,8 @@ const theme = {
   '&:has([aria-invalid=true])': {borderColor: 'var(--bad)'},
   '&.cm-focused': {outline: '2px solid var(--accent)', outlineOffset: '2px'},
   '.cm-scroller': {font: '13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace', maxHeight: '60vh'},
-  '.cm-content': {caretColor: 'var(--text)'},
+  '.cm-content': {caretColor: 'var(--text)', padding: '5px 0'},
+  '.cm-line': {padding: '0 9px'},
   '.cm-placeholder': {color: 'var(--faint)'},
   '.cm-gutters': {background: 'var(--card)', color: 'var(--faint)', border: 'none'},
   '.cm-foldPlaceholder': {background: 'var(--card)', color: 'var(--text)', borderColor: 'var(--line)'},
@@ -63,7 +64,7 @@ export function Editor({id, label, language, value, rows, hint, invalid, onInput
     const run = () => { pass(); on.current.onRun?.(); return Boolean(on.current.onRun); };
     passed.current = value;
     view.current = new m.EditorView({root, parent: root, doc: value, selection: before.current.selection, extensions: [
-      m.EditorView.theme(theme), m.EditorView.theme({'.cm-content': {minHeight: `${1.5 * rows}em`}}), m.syntaxHighlighting(m.HighlightStyle.define(colors(m.tags))),
+      m.EditorView.theme(theme), m.EditorView.theme({'.cm-content': {minHeight: `calc(${1.5 * rows}em + 10px)`}}), m.syntaxHighlighting(m.HighlightStyle.define(colors(m.tags))),
       m.EditorView.lineWrapping, m.EditorView.contentAttributes.of({'aria-label': label}), m.highlightSpecialChars(), m.bracketMatching(), m.history(), hint ? m.placeholder(hint) : [],
       language === 'cel' ? m.StreamLanguage.define(cel) : [m.json(), m.lineNumbers(), m.foldGutter(), m.lintGutter(), m.linter(m.jsonParseLinter())],
       m.keymap.of([{key: 'Mod-Enter', run}, ...m.defaultKeymap, ...m.historyKeymap, ...m.foldKeymap, ...m.lintKeymap]),

@@ -196,7 +196,7 @@ export function Documents({name, query}) {
             <${Fault} id="idPrefix-fault" error=${fault('idPrefix')} /></label>`}
       </div>
       <${Fault} id="due-fault" error=${fault('due')} />
-      <div class="row"><div class="field grow"><span>${titles.where} <span class="hint">CEL</span></span>
+      <div class="row top"><div class="field grow"><span>${titles.where} <span class="hint">CEL</span></span>
         <${Editor} id="where" label=${titles.where} language="cel" rows=${2} hint="doc.total > params.min" invalid=${field === 'where'} value=${form.where} onInput=${where => set({where})} onRun=${() => run()} />
         <${Fault} id="where-fault" error=${fault('where')} /></div>
         ${input('params', 'JSON', '{"min": 100}', 2)}</div>

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -80,7 +81,18 @@ func TestScreenshots(t *testing.T) {
 	put(t, sessions, "cart-1", `{"customer":"C1","total":7,"ttl":1}`)
 	b.until(`document.querySelectorAll('.u-over').length === 3`)
 	b.until(`/10,0\d\d/.test(document.querySelector('.facts').innerText)`)
-	time.Sleep(5 * time.Second) // the charts need data
+	for e, err := range lapse.Changes(t.Context(), client.Durable("billing"), client.FromSeq(1)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Seq > 9900 {
+			break
+		}
+	}
+	for i := range 600 { // the charts need data
+		put(t, sessions, fmt.Sprint("visitor-", i%50), `{"pages":1,"ttl":172800}`)
+		time.Sleep(100 * time.Millisecond)
+	}
 	b.width(1280)
 	take("overview")
 	b.visit("collections/sessions")
