@@ -106,7 +106,7 @@ function Consumers({all}) {
 const Create = lazy(() => import('./collections.js'), 'Create');
 
 const FirstStep = () => html`<section><p>There is nothing here yet. Documents are in collections, each with a time to live.</p>
-  ${about.value.write ? html`<${Create} />` : html`<p>Create one: <code>lapse collection create sessions --ttl 30m</code></p>`}</section>`;
+  ${about.value.write ? html`<${Create} />` : html`<p>Create one: <code>lapse collection create sessions --default-ttl 30m</code></p>`}</section>`;
 
 const every = {processes: 5000, log: 30000, consumers: 10000, samples: 10000}; // ms
 
