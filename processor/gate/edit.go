@@ -138,7 +138,7 @@ func (g *Gate) ownInbox(ctx context.Context, inbox string) (bool, error) {
 // heard reports whether anybody listens to a subject, and publishes an empty message to it.
 // NATS reports that nobody does before it answers a flush.
 func (g *Gate) heard(ctx context.Context, subject string) (bool, error) {
-	sub, err := g.clients.SubscribeSync("$JS.API." + rand.Text()) // as the gate may
+	sub, err := g.clients.SubscribeSync("$KV." + rand.Text()) // as the gate may; NATS refuses replies below $JS.
 	if err != nil {
 		return false, err
 	}

@@ -33,7 +33,7 @@ func DialLeaf(addr, user, password string) (*Leaf, error) {
 		conn.Close()
 		return nil, err
 	}
-	l.write(`CONNECT {"user":%q,"pass":%q,"name":"leaf","server_id":"leaf","headers":true,"version":"2.15.2","protocol":1}`+"\r\n", user, password)
+	l.write(`CONNECT {"user":%q,"pass":%q,"name":"leaf","server_id":"leaf","headers":true,"version":"2.15.3","protocol":1}`+"\r\n", user, password)
 	go l.read(in)
 	if err := l.Flush(); err != nil {
 		l.Close()

@@ -2,6 +2,7 @@ package attack
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -32,6 +33,9 @@ func Targets(db schema.DatabaseName, secret string) []string {
 		"$SRV.PING",
 	}
 }
+
+// NATSRefuses reports whether NATS refuses a client's message with this reply subject.
+func NATSRefuses(reply string) bool { return strings.HasPrefix(reply, "$JS.") }
 
 // Requests returns requests that are answered, or would be if they were let through, at
 // the subject that a client puts into Reply. The log should have the consumers
