@@ -42,15 +42,12 @@ type cluster struct {
 	messages []string // warnings and errors
 }
 
-// processEnvironment is locked while nats.conf is read, since it takes the differences
-// between nodes from the environment of the process.
-var processEnvironment sync.Mutex
-
 // natsConf is the shipped configuration of a node.
 const natsConf = "../nats.conf"
 
-// nodeOptions reads nats.conf, or a changed one, with the environment of a node and the
-// certificates in a directory.
+// nodeOptions reads nats.conf, or a changed one, with the variables of a node and the
+// certificates in a directory. The variables are not in the environment of this process,
+// which other tests share.
 func nodeOptions(config, secrets, name, listen, route, store string, routes []string) (*server.Options, error) {
 	all := maps.Clone(environment)
 	for variable, file := range map[string]string{"NATS_CERT": "cert.pem", "NATS_KEY": "key.pem", "NATS_ROUTE_CERT": "route-cert.pem", "NATS_ROUTE_KEY": "route-key.pem"} {
@@ -61,15 +58,21 @@ func nodeOptions(config, secrets, name, listen, route, store string, routes []st
 	}
 	all["NATS_MAX_STORE"], all["NATS_MONITOR"], all["NATS_ROUTE_CA"] = "10GB", "127.0.0.1:-1", filepath.Join(secrets, "route-ca.pem")
 	all["NATS_NAME"], all["NATS_LISTEN"], all["NATS_CLUSTER"], all["NATS_CLUSTER_ADVERTISE"], all["NATS_STORE"] = name, listen, route, route, store
-	processEnvironment.Lock()
-	defer processEnvironment.Unlock()
-	for variable, value := range all {
-		if err := os.Setenv(variable, value); err != nil {
-			return nil, err
-		}
-		defer os.Unsetenv(variable)
+	text, err := os.ReadFile(config)
+	if err != nil {
+		return nil, err
 	}
-	return server.ProcessConfigFile(config)
+	o := &server.Options{}
+	err = o.ProcessConfigString(os.Expand(string(text), func(name string) string {
+		if value, ok := all[name]; ok {
+			return value
+		}
+		return "$" + name // as in a subject
+	}))
+	if warned, ok := err.(interface{ Errors() []error }); ok && len(warned.Errors()) == 0 {
+		err = nil // warnings only
+	}
+	return o, err
 }
 
 // startCluster starts nodes 1 to n of three and waits for JetStream if n is a majority.

@@ -15,8 +15,5 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(harness.MainWithKeys(m, func(dir string, values map[string]string) {
-		secrets, environment = dir, values
-		_ = os.Setenv("XDG_CONFIG_HOME", dir) // for the commands that tests run; see contexts
-	}))
+	os.Exit(harness.MainWithKeys(m, func(dir string, values map[string]string) { secrets, environment = dir, values }))
 }

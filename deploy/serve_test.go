@@ -38,10 +38,6 @@ func connectionArgs(urls []string) []string {
 // contexts writes NATS contexts for the client commands of a test.
 func contexts(t *testing.T, urls []string) {
 	t.Helper()
-	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	for _, user := range []string{"client", "producer", "auditor"} {
 		text, err := json.Marshal(map[string]string{
 			"url": strings.Join(urls, ","), "nkey": filepath.Join(secrets, "nkeys", user+".nk"),
@@ -50,16 +46,16 @@ func contexts(t *testing.T, urls []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, contextOf(t, user)+".json"), text, 0o600); err != nil {
+		if err := os.WriteFile(contextOf(t, user), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// contextOf returns the name of a user's context in a test.
+// contextOf returns the file of a user's context in a test.
 func contextOf(t *testing.T, user string) string {
 	test, _, _ := strings.Cut(t.Name(), "/")
-	return user + "-" + test
+	return filepath.Join(secrets, user+"-"+test+".json")
 }
 
 // as runs a command as a user.
