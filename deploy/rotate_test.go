@@ -3,7 +3,6 @@ package deploy_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -21,7 +21,7 @@ import (
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	next := t.TempDir()
-	if out, err := exec.Command("go", "run", "github.com/lapsedb/lapse/deploy/keys", "-dir", next).CombinedOutput(); err != nil {
+	if out, err := child.Tool(t.Context(), "go", "run", "github.com/lapsedb/lapse/deploy/keys", "-dir", next).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	next = filepath.Join(next, "secrets")

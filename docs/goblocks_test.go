@@ -7,12 +7,13 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 const module = "github.com/lapsedb/lapse/"
@@ -85,7 +86,7 @@ func TestGoBlocks(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), replaced, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "./"+blocksDir+"/...")
+	run := child.Tool(t.Context(), "go", "test", "-count=1", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "./"+blocksDir+"/...")
 	run.Dir = top
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

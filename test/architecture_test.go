@@ -4,13 +4,15 @@ import (
 	"go/ast"
 	"go/parser"
 	gotoken "go/token"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 // Dependencies point one way: each package may import the packages of lapse in ours, and
@@ -73,7 +75,7 @@ var room = regexp.MustCompile(`(?m)^- \[([a-z/]+)\]`)
 // rooms in docs/architecture.md lists each package after those that it may import.
 func TestDependenciesPointOneWay(t *testing.T) {
 	const module = "github.com/lapsedb/lapse/"
-	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "../...").Output()
+	out, err := child.Tool(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "../...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,5 +148,39 @@ func TestMachineIsPure(t *testing.T) {
 			}
 			return true
 		})
+	}
+}
+
+// shared matches calls that change what all tests of a process share, or that start a
+// process with what they share.
+var shared = regexp.MustCompile(`\b(os\.(Setenv|Unsetenv|Clearenv|Environ|Chdir|StartProcess)|exec\.Command(Context)?)\(`)
+
+// mayShare are the files and directories whose calls do not reach another test.
+var mayShare = []string{
+	"cmd/lapse/app.go",       // the program itself
+	"cmd/lapse/main_test.go", // before the tests
+	"test/child/child.go",
+	"test/bench/table/",           // a program
+	"test/helm/", "test/release/", // modules without lapse, whose tests follow one another
+}
+
+// TestNothingIsShared: tests run side by side and start processes by package child only, so
+// that neither the shell of a developer nor another test reaches these.
+func TestNothingIsShared(t *testing.T) {
+	err := fs.WalkDir(os.DirFS(".."), ".", func(path string, d fs.DirEntry, err error) error {
+		if name := d.Name(); d.IsDir() && name != "." && (name[0] == '.' || slices.Contains([]string{"data", "node_modules", "secrets"}, name)) {
+			return fs.SkipDir
+		}
+		if err != nil || filepath.Ext(path) != ".go" || slices.ContainsFunc(mayShare, func(name string) bool { return strings.HasPrefix(path, name) }) {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join("..", path))
+		for _, call := range shared.FindAllString(string(text), -1) {
+			t.Errorf("%s calls %s): use package test/child for a process, and pass what differs as an argument", path, call)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -52,7 +52,7 @@ func TestServeWithAddressTaken(t *testing.T) {
 	} // else another process has it, and may leave it at any time
 	var printed []string
 	eventually(t, "the address is taken", func() bool {
-		serve := harness.Command("serve", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir())
+		serve := harness.Command(t, "serve", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir())
 		stderr, err := serve.StderrPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestConsoleCommand(t *testing.T) {
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := harness.Command("console", "--server", s.URL(), "--console", "127.0.0.1:0", "--console-token-file", file)
+	c := harness.Command(t, "console", "--server", s.URL(), "--console", "127.0.0.1:0", "--console-token-file", file)
 	stderr, err := c.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

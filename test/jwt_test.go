@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,6 +27,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -104,7 +104,7 @@ func TestJWT(t *testing.T) {
 	if got := harness.Run(t, nil, "export", "--context", n.path("app.json")).OK(); strings.Count(got, "DocumentCreated") != created {
 		t.Errorf("export by a context: %s", got)
 	}
-	console := harness.StartProcess(t, harness.Command("console", "--context", n.path("app.json"), "--console", harness.FreeAddr(t)), nil)
+	console := harness.StartProcess(t, harness.Command(t, "console", "--context", n.path("app.json"), "--console", harness.FreeAddr(t)), nil)
 	t.Cleanup(console.Kill)
 	select {
 	case <-console.Ready:
@@ -268,8 +268,8 @@ func runNSC(t *testing.T, page string) *nsc {
 	if err := os.WriteFile(n.path("nsc"), []byte(nscCommand), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", script.String())
-	cmd.Dir, cmd.Env = n.dir, append(os.Environ(), "PATH="+n.dir+":"+os.Getenv("PATH"))
+	cmd := child.CommandContext(t.Context(), t, "sh", "-c", script.String())
+	cmd.Dir, cmd.Env = n.dir, append(cmd.Env, "PATH="+n.dir+":"+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v: %s", err, out)
 	}

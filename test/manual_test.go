@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -116,7 +116,7 @@ type manualShell struct {
 func newManualShell(t *testing.T, s *harness.Server) manualShell {
 	t.Helper()
 	dir := t.TempDir()
-	lapse := fmt.Sprintf("#!/bin/sh\ncase $1 in replay) exec %[1]q \"$@\";; esac\nexec %[1]q \"$@\" --server %[2]s\n", harness.Command().Path, s.URL())
+	lapse := fmt.Sprintf("#!/bin/sh\ncase $1 in replay) exec %[1]q \"$@\";; esac\nexec %[1]q \"$@\" --server %[2]s\n", harness.Command(t).Path, s.URL())
 	for name, script := range map[string]string{"lapse": lapse, "go": "#!/bin/sh\n[ \"$*\" = 'build ./cmd/lapse' ]\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
@@ -127,9 +127,9 @@ func newManualShell(t *testing.T, s *harness.Server) manualShell {
 
 // run runs commands and returns their output.
 func (m manualShell) run(commands string) (printed string, err error) {
-	cmd := exec.CommandContext(m.t.Context(), "sh", "-e", "-c", commands)
+	cmd := child.CommandContext(m.t.Context(), m.t, "sh", "-e", "-c", commands)
 	cmd.Dir = m.dir
-	cmd.Env = append(os.Environ(), "PATH="+m.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, "PATH="+m.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {

@@ -71,7 +71,7 @@ func TestCommandsLeaveNoReaders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr strings.Builder
-			cmd := harness.Command(append(strings.Fields(c.args), "--server", s.URL())...)
+			cmd := harness.Command(t, append(strings.Fields(c.args), "--server", s.URL())...)
 			cmd.Stderr = &stderr
 			out, err := cmd.StdoutPipe()
 			if err == nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -23,14 +24,14 @@ func TestRecipesRun(t *testing.T) {
 	t.Parallel()
 	for _, language := range []struct {
 		name, file, run, tool, check string
-		needs                        func() (missing string)
+		needs                        func(t *testing.T) (missing string)
 	}{
 		{"js", "recipes.mjs", `exec node recipes.mjs`, "node", `exec node --check recipes.mjs`, needsNode},
 		{"python", "recipes.py", `exec python3 run.py recipes.py`, "python3", `exec python3 run.py recipes.py -`, needsPython},
 		{"sh", "recipes.sh", `exec sh recipes.sh`, "sh", `exec sh -n recipes.sh`, needsNATS},
 	} {
 		t.Run(language.name, func(t *testing.T) {
-			missing := language.needs()
+			missing := language.needs(t)
 			if _, err := exec.LookPath(language.tool); err != nil {
 				t.Skip("there is no " + missing)
 			}
@@ -39,7 +40,7 @@ func TestRecipesRun(t *testing.T) {
 			write(t, filepath.Join(dir, language.file), program)
 			write(t, filepath.Join(dir, "run.py"), topLevelAwait)
 			if missing != "" {
-				cmd := exec.CommandContext(t.Context(), "sh", "-c", language.check)
+				cmd := recipe(t.Context(), t, "sh", "-c", language.check)
 				cmd.Dir = dir
 				if printed, err := cmd.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, printed)
@@ -53,9 +54,9 @@ func TestRecipesRun(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), recipeTimeout)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, "sh", "-c", language.run)
+			cmd := recipe(ctx, t, "sh", "-c", language.run)
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "NATS_URL="+harness.Serve(t).URL())
+			cmd.Env = append(cmd.Env, "NATS_URL="+harness.Serve(t).URL())
 			var printed bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &printed, &printed
 			if err := cmd.Run(); err != nil {
@@ -64,6 +65,14 @@ func TestRecipesRun(t *testing.T) {
 			checkPrinted(t, program, printed.String())
 		})
 	}
+}
+
+// recipe returns a command that finds the Python packages of the developer.
+func recipe(ctx context.Context, t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := child.CommandContext(ctx, t, name, args...)
+	cmd.Env = append(cmd.Env, "PYTHONPATH="+os.Getenv("PYTHONPATH"))
+	return cmd
 }
 
 // topLevelAwait runs a program like python3 -m asyncio; with "-" as an argument, in place
@@ -86,8 +95,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func needsNode() string {
-	if exec.Command("node", "--version").Run() != nil {
+func needsNode(t *testing.T) string {
+	if recipe(t.Context(), t, "node", "--version").Run() != nil {
 		return "node"
 	}
 	for _, name := range []string{"transport-node", "jetstream"} {
@@ -98,15 +107,15 @@ func needsNode() string {
 	return ""
 }
 
-func needsPython() string {
-	if exec.Command("python3", "-c", "import nats.js").Run() != nil {
+func needsPython(t *testing.T) string {
+	if recipe(t.Context(), t, "python3", "-c", "import nats.js").Run() != nil {
 		return "nats-py for a python3"
 	}
 	return ""
 }
 
-func needsNATS() string {
-	if exec.Command("nats", "--version").Run() != nil {
+func needsNATS(t *testing.T) string {
+	if recipe(t.Context(), t, "nats", "--version").Run() != nil {
 		return "nats CLI"
 	}
 	return ""

@@ -90,7 +90,7 @@ func TestStatusWatch(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--durability", "os")
 	var stdout, stderr synced
-	watch := harness.Command("status", "--watch", "100ms", "--server", s.URL())
+	watch := harness.Command(t, "status", "--watch", "100ms", "--server", s.URL())
 	watch.Stdout, watch.Stderr = &stdout, &stderr
 	if err := watch.Start(); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/examples/internal/server"
 	"github.com/lapsedb/lapse/lapsetest/bubble"
+	"github.com/lapsedb/lapse/test/child"
 )
 
 func check(t testing.TB, err error) {
@@ -173,8 +174,8 @@ func TestMain(m *testing.M) {
 func TestServer(t *testing.T) {
 	url := server.Start(t)
 	program := func(args ...string) *exec.Cmd {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env, cmd.Stderr = append(os.Environ(), "NATS_URL="+url, "TEST_ARGS="+strings.Join(args, "|")), os.Stderr
+		cmd := child.Command(t, os.Args[0])
+		cmd.Env, cmd.Stderr = append(cmd.Env, "NATS_URL="+url, "TEST_ARGS="+strings.Join(args, "|")), os.Stderr
 		return cmd
 	}
 	check(t, program("at", "1h", "late", "never").Run())

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/lapsedb/lapse/examples/internal/server"
 	"github.com/lapsedb/lapse/lapsetest"
 	"github.com/lapsedb/lapse/lapsetest/bubble"
+	"github.com/lapsedb/lapse/test/child"
 )
 
 func check(t testing.TB, err error) {
@@ -182,8 +182,8 @@ func TestServer(t *testing.T) {
 
 	asked := map[string]int{}
 	for ended := false; !ended; {
-		mailer := exec.Command(os.Args[0])
-		mailer.Env, mailer.Stderr = append(os.Environ(), "TEST_MAILS="+web.URL, "TEST_NATS="+url), os.Stderr
+		mailer := child.Command(t, os.Args[0])
+		mailer.Env, mailer.Stderr = append(mailer.Env, "TEST_MAILS="+web.URL, "TEST_NATS="+url), os.Stderr
 		check(t, mailer.Start())
 		for lives := true; lives && !ended; {
 			r := <-requests

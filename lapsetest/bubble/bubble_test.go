@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/lapsetest/bubble"
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -194,8 +194,8 @@ func TestFailingTestEnds(t *testing.T) {
 		})
 		return
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestFailingTestEnds$", "-test.timeout=1m")
-	cmd.Env = append(os.Environ(), "LAPSE_BUBBLE_FAILS=1")
+	cmd := child.Command(t, os.Args[0], "-test.run=^TestFailingTestEnds$", "-test.timeout=1m")
+	cmd.Env = append(cmd.Env, "LAPSE_BUBBLE_FAILS=1")
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "on purpose") || strings.Contains(string(out), "panic") || strings.Contains(string(out), "leaked") {
 		t.Errorf("it ended with %v and printed\n%s", err, out)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
@@ -48,7 +49,7 @@ func startRedis(b *testing.B, fsync bool) *redisPeer {
 		b.Fatal(err)
 	}
 	defer logFile.Close() // the process has its own descriptor
-	cmd := exec.Command(binary, "--bind", "127.0.0.1", "--port", port, "--dir", dir,
+	cmd := child.Command(b, binary, "--bind", "127.0.0.1", "--port", port, "--dir", dir,
 		"--appendonly", "yes", "--appendfsync", sync, "--save", "")
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	if err := cmd.Start(); err != nil {

@@ -7,10 +7,11 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 // profiles is the directory for profiles of lapse, "" for none: make profile sets it.
@@ -76,7 +77,7 @@ func fetch(ctx context.Context, address, what, path string) error {
 }
 
 func top(b *testing.B, files ...string) {
-	command := exec.Command("go", append([]string{"tool", "pprof", "-top", "-nodecount=25"}, files...)...)
+	command := child.Tool(context.Background(), "go", append([]string{"tool", "pprof", "-top", "-nodecount=25"}, files...)...)
 	out, err := command.CombinedOutput()
 	fmt.Fprintf(os.Stderr, "\n%v\n%s", files, out)
 	if err != nil {

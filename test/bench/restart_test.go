@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
@@ -183,7 +183,7 @@ func copyInto(b *testing.B, dir string, from ...string) {
 		append(append([]string{"cp", "-r", "--reflink=auto"}, from...), dir),
 		{"sync", "-f", dir},
 	} {
-		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+		if out, err := child.Command(b, command[0], command[1:]...).CombinedOutput(); err != nil {
 			b.Fatal(fmt.Errorf("%v: %w\n%s", command, err, out))
 		}
 	}

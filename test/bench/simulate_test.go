@@ -81,7 +81,7 @@ func simulate(b *testing.B, rounds, mutations int, input func(io.Writer) error) 
 		for range rounds {
 			began := time.Now()
 			var stderr bytes.Buffer
-			cmd := harness.Command("simulate", name)
+			cmd := harness.Command(b, "simulate", name)
 			cmd.Stderr = &stderr
 			if err := cmd.Run(); err != nil {
 				b.Fatalf("%v\n%s", err, &stderr)
@@ -102,7 +102,7 @@ func simulate(b *testing.B, rounds, mutations int, input func(io.Writer) error) 
 func checkSessions(b *testing.B) {
 	b.Helper()
 	const mutations = 50_000
-	log, err := harness.Command("simulate", writeFile(b, func(w io.Writer) error { return writeSessions(w, mutations) })).Output()
+	log, err := harness.Command(b, "simulate", writeFile(b, func(w io.Writer) error { return writeSessions(w, mutations) })).Output()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"text/template"
 	"time"
 
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -72,7 +72,7 @@ func (n *Node) Start() {
 	if n.process != nil {
 		return
 	}
-	cmd := exec.Command(n.binary, "-c", n.config)
+	cmd := child.Command(n.t, n.binary, "-c", n.config)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr // its log is in a file
 	n.process = harness.StartProcess(n.t, cmd, nil)
 }

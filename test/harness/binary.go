@@ -1,14 +1,16 @@
 package harness
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 const (
@@ -50,13 +52,13 @@ func SideBySide() error {
 // path. go run keeps the binary in the build cache, so that all test packages
 // share one.
 func Build(pkg string) (path string, err error) {
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	dir, err := child.Tool(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		return "", fmt.Errorf("find %s: %w", module, err)
 	}
 	// The first run of a new binary uses a temporary copy, the second the cached one.
 	for range 2 {
-		run := exec.Command("go", "run", "-exec", "echo", pkg)
+		run := child.Tool(context.Background(), "go", "run", "-exec", "echo", pkg)
 		run.Dir = strings.TrimSpace(string(dir))
 		run.Stderr = os.Stderr
 		out, err := run.Output()

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 // commandTimeout bounds a command that should end by itself, and each wait for a line.
@@ -29,7 +31,7 @@ func Run(t testing.TB, stdin io.Reader, args ...string) Result {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := child.CommandContext(ctx, t, binary, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
 	err := cmd.Run()
 	r := Result{t: t, line: "lapse " + strings.Join(args, " "), Code: cmd.ProcessState.ExitCode(),
@@ -41,7 +43,7 @@ func Run(t testing.TB, stdin io.Reader, args ...string) Result {
 }
 
 // Command returns a lapse command for a test that starts and ends it itself.
-func Command(args ...string) *exec.Cmd { return exec.Command(binary, args...) }
+func Command(t testing.TB, args ...string) *exec.Cmd { return child.Command(t, binary, args...) }
 
 // Exits fails the test unless the command ended with code and, if code is not 0, wrote
 // one line to stderr.

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 // Follower is a client command that runs until it is interrupted, such as watch.
@@ -20,7 +22,7 @@ type Follower struct {
 // Follow starts a client command against the server.
 func (s *Server) Follow(args ...string) *Follower {
 	s.t.Helper()
-	f := &Follower{t: s.t, cmd: exec.Command(binary, append(args, "--server", s.URL())...), lines: make(chan string, 1024)}
+	f := &Follower{t: s.t, cmd: child.Command(s.t, binary, append(args, "--server", s.URL())...), lines: make(chan string, 1024)}
 	f.cmd.Stderr = &f.stderr
 	stdout, err := f.cmd.StdoutPipe()
 	if err != nil {

@@ -1,12 +1,14 @@
 package harness
 
 import (
+	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 // MainWithKeys is Main with a directory of keys. Before the tests it passes that
@@ -30,7 +32,7 @@ func MainWithKeys(m *testing.M, use func(secrets string, environment map[string]
 // makeKeys runs the keys command into dir, and returns the directory of the keys and the
 // variables of its .env.
 func makeKeys(dir string) (secrets string, environment map[string]string, err error) {
-	if out, err := exec.Command("go", "run", module+"/deploy/keys", "-dir", dir).CombinedOutput(); err != nil {
+	if out, err := child.Tool(context.Background(), "go", "run", module+"/deploy/keys", "-dir", dir).CombinedOutput(); err != nil {
 		return "", nil, fmt.Errorf("keys: %w\n%s", err, out)
 	}
 	secrets, environment = filepath.Join(dir, "secrets"), make(map[string]string)

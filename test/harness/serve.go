@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 // Server is a `lapse serve` on a store directory and port of its own. It may
@@ -112,7 +113,7 @@ func (s *Server) Start() (ready bool) {
 
 func (s *Server) start() *Process {
 	s.t.Helper()
-	cmd := exec.Command(binary, s.Args()...)
+	cmd := child.Command(s.t, binary, s.Args()...)
 	cmd.Stdout = io.Discard
 	s.process = StartProcess(s.t, cmd, s.log)
 	return s.process

@@ -3,7 +3,6 @@ package versus
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -98,8 +98,8 @@ func (p *Process) Stop() error {
 
 func start(tb testing.TB, what string) *Process {
 	tb.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), role+"="+what)
+	cmd := child.Command(tb, os.Args[0])
+	cmd.Env = append(cmd.Env, role+"="+what, QuickEnv+"="+os.Getenv(QuickEnv))
 	cmd.Stderr = os.Stderr
 	run := harness.StartProcess(tb, cmd, nil)
 	tb.Cleanup(run.Kill)

@@ -4,9 +4,9 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/child"
 )
 
 // patience bounds the start of the server: far more than it takes, for busy machines.
@@ -21,13 +22,13 @@ const patience = time.Minute
 
 // binary builds lapse in the build cache, with the versions of lapse's go.mod.
 var binary = sync.OnceValues(func() (path string, err error) {
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/lapsedb/lapse").Output()
+	dir, err := child.Tool(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/lapsedb/lapse").Output()
 	if err != nil {
 		return "", fmt.Errorf("find lapse: %w", err)
 	}
 	// The first run of a new binary uses a temporary copy, the second the cached one.
 	for range 2 {
-		run := exec.Command("go", "run", "-exec", "echo", "./cmd/lapse")
+		run := child.Tool(context.Background(), "go", "run", "-exec", "echo", "./cmd/lapse")
 		run.Dir, run.Stderr = strings.TrimSpace(string(dir)), os.Stderr
 		out, err := run.Output()
 		if err != nil {
@@ -50,7 +51,7 @@ func Start(t testing.TB) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "serve", "--store-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--console", "off", "--durability", "os")
+	cmd := child.Command(t, path, "serve", "--store-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--console", "off", "--durability", "os")
 	stderr, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()

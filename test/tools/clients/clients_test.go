@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -35,11 +36,10 @@ func serve(t *testing.T) *harness.Server {
 // the arguments.
 func TestNatsCommand(t *testing.T) {
 	nats := filepath.Join(t.TempDir(), "nats")
-	if out, err := exec.Command("go", "-C", filepath.Join("..", "nats"), "build", "-o", nats, "github.com/nats-io/natscli/nats").CombinedOutput(); err != nil {
+	if out, err := child.Tool(t.Context(), "go", "-C", filepath.Join("..", "nats"), "build", "-o", nats, "github.com/nats-io/natscli/nats").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	s := serve(t)
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	const refused = "not permitted: "
 	for _, test := range []struct{ args, want string }{
 		{"stream info LAPSE_main", "lapse.main.events.>"},
@@ -75,7 +75,7 @@ func TestNatsCommand(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		args := append([]string{"--server", s.URL(), "--timeout", "1m"}, strings.Fields(test.args)...)
-		out, err := exec.CommandContext(ctx, nats, args...).CombinedOutput()
+		out, err := child.CommandContext(ctx, t, nats, args...).CombinedOutput()
 		cancel()
 		if !strings.Contains(string(out), test.want) || (err != nil) != (test.want == refused) {
 			t.Errorf("nats %s: %v\n%s", test.args, err, out)
@@ -98,7 +98,7 @@ func TestNatsJS(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "read.mjs"), script, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	install := exec.Command("npm", "install", "--no-audit", "--no-fund", "--silent", "nats@2.29.3", "@nats-io/jetstream@3.4.0", "@nats-io/transport-node@3.4.0")
+	install := child.Tool(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--silent", "nats@2.29.3", "@nats-io/jetstream@3.4.0", "@nats-io/transport-node@3.4.0")
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Skipf("npm cannot install nats.js: %v\n%s", err, out)
@@ -106,7 +106,7 @@ func TestNatsJS(t *testing.T) {
 	s := serve(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	read := exec.CommandContext(ctx, "node", "read.mjs", strings.TrimPrefix(s.URL(), "nats://"))
+	read := child.CommandContext(ctx, t, "node", "read.mjs", strings.TrimPrefix(s.URL(), "nats://"))
 	read.Dir = dir
 	out, err := read.CombinedOutput()
 	for _, api := range []string{"@nats-io/jetstream", "nats"} {
@@ -146,7 +146,7 @@ func TestExpressSession(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "app.mjs"), slices.Concat(connect[1], store[1], program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	install := exec.Command("npm", "install", "--no-audit", "--no-fund", "--silent",
+	install := child.Tool(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--silent",
 		"express@5", "express-session@1.19.0", "@nats-io/jetstream@3.4.0", "@nats-io/transport-node@3.4.0")
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
@@ -155,8 +155,8 @@ func TestExpressSession(t *testing.T) {
 	s := serve(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	run := exec.CommandContext(ctx, "node", "app.mjs")
-	run.Dir, run.Env = dir, append(os.Environ(), "NATS_URL="+s.URL())
+	run := child.CommandContext(ctx, t, "node", "app.mjs")
+	run.Dir, run.Env = dir, append(run.Env, "NATS_URL="+s.URL())
 	out, err := run.CombinedOutput()
 	const want = `login: ann
 logout during a request: nobody 

@@ -3,13 +3,14 @@ package compose
 import (
 	"debug/elf"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 // instructions returns the instructions of the Dockerfile, with continued lines joined.
@@ -46,8 +47,8 @@ func instruction(t *testing.T, start string) string {
 // build builds the binary of the image, without the image, and returns its path.
 func build(t *testing.T) string {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(deploy, "image.sh"))
-	cmd.Env = append(os.Environ(), "DOCKER=true")
+	cmd := child.Tool(t.Context(), filepath.Join(deploy, "image.sh"))
+	cmd.Env = append(cmd.Env, "DOCKER=true")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("image.sh: %v\n%s", err, out)
 	}

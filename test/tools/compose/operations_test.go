@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/child"
 )
 
 // streams are the streams that a backup must include.
@@ -255,8 +255,8 @@ func (m *machine) run(t *testing.T, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(m.lapse, append(args, "--context", "auditor", "--timeout", "20s")...)
-	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+home)
+	cmd := child.Command(t, m.lapse, append(args, "--context", "auditor", "--timeout", "20s")...)
+	cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+home)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("lapse %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -3,7 +3,6 @@ package compose
 import (
 	"encoding/json"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -95,7 +95,7 @@ func (m *machine) start(t *testing.T, name string) *process {
 	if args[0] == "nats-server" {
 		binary, args = m.nats, args[1:]
 	}
-	cmd := exec.Command(binary)
+	cmd := child.Command(t, binary)
 	for _, arg := range args {
 		cmd.Args = append(cmd.Args, m.here(service, arg))
 	}
@@ -202,7 +202,7 @@ func (m *machine) healthy(t *testing.T, p *process) {
 		command[i] = m.here(types.ServiceConfig{Name: p.name}, command[i])
 	}
 	eventually(t, p.name+" is healthy", func() bool {
-		out, err := exec.Command(m.lapse, command[1:]...).CombinedOutput()
+		out, err := child.Command(t, m.lapse, command[1:]...).CombinedOutput()
 		if err != nil && strings.Contains(string(out), "unknown flag") {
 			t.Fatalf("%s", out)
 		}

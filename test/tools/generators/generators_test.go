@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/tools/npm"
 )
 
@@ -25,8 +26,8 @@ func TestGenerators(t *testing.T) {
 	if err := os.WriteFile(description, schema.AsyncAPI, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	node := exec.CommandContext(t.Context(), "node", script, description)
-	node.Env = append(os.Environ(), "NODE_PATH="+modules)
+	node := child.CommandContext(t.Context(), t, "node", script, description)
+	node.Env = append(node.Env, "NODE_PATH="+modules)
 	out, err := node.Output()
 	if err != nil {
 		var failed *exec.ExitError

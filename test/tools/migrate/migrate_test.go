@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -65,8 +66,8 @@ func (w *workshop) command(name, script string) {
 
 // run runs commands of the page, and returns what they print.
 func (w *workshop) run(commands string) (stdout, stderr string, err error) {
-	cmd := exec.CommandContext(w.t.Context(), "sh", "-e", "-c", commands)
-	cmd.Dir, cmd.Env = w.dir, append(os.Environ(), "PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"), "XDG_CONFIG_HOME="+w.dir)
+	cmd := child.CommandContext(w.t.Context(), w.t, "sh", "-e", "-c", commands)
+	cmd.Dir, cmd.Env = w.dir, append(cmd.Env, "PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"), "XDG_CONFIG_HOME="+w.dir)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
@@ -75,7 +76,7 @@ func (w *workshop) run(commands string) (stdout, stderr string, err error) {
 
 func (w *workshop) lapse() *harness.Server {
 	s := harness.Serve(w.t, "--durability", "os")
-	w.command("lapse", fmt.Sprintf(`NATS_URL=%s exec %s "$@"`, s.URL(), harness.Command().Path))
+	w.command("lapse", fmt.Sprintf(`NATS_URL=%s exec %s "$@"`, s.URL(), harness.Command(w.t).Path))
 	return s
 }
 
@@ -83,7 +84,7 @@ func (w *workshop) lapse() *harness.Server {
 func (w *workshop) redis(commands string) {
 	w.t.Helper()
 	_, port, _ := net.SplitHostPort(harness.FreeAddr(w.t))
-	redis := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", w.dir)
+	redis := child.Command(w.t, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", w.dir)
 	if err := redis.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func (w *workshop) redis(commands string) {
 func (w *workshop) buckets() jetstream.JetStream {
 	w.t.Helper()
 	binary := filepath.Join(w.dir, "nats")
-	if out, err := exec.Command("go", "-C", filepath.Join("..", "nats"), "build", "-o", binary, "github.com/nats-io/natscli/nats").CombinedOutput(); err != nil {
+	if out, err := child.Tool(w.t.Context(), "go", "-C", filepath.Join("..", "nats"), "build", "-o", binary, "github.com/nats-io/natscli/nats").CombinedOutput(); err != nil {
 		w.t.Fatalf("%v\n%s", err, out)
 	}
 	ns := harness.StartNATS(w.t, &server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(w.dir, "js"), NoSigs: true, NoLog: true})

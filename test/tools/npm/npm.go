@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/lapsedb/lapse/test/child"
 )
 
 const installTimeout = 3 * time.Minute
@@ -51,7 +53,7 @@ func Install(t testing.TB) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), installTimeout)
 	defer cancel()
-	npm := exec.CommandContext(ctx, "npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--no-package-lock", "--fetch-retries=1")
+	npm := child.Tool(ctx, "npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--no-package-lock", "--fetch-retries=1")
 	npm.Dir = making
 	npm.WaitDelay = time.Second // child processes may keep the output open
 	if out, err := npm.CombinedOutput(); err != nil {
