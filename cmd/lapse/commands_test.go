@@ -100,8 +100,6 @@ func (s *standin) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		return width
 	}
-	t.Setenv(serverVariable, "")
-	t.Setenv(contextVariable, "")
 	args := split(line)[1:]
 	if !d.HasArg("bare") {
 		args = append(args, "--server", s.server.ClientURL())

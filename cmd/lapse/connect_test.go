@@ -279,7 +279,6 @@ func TestSilentServer(t *testing.T) {
 // TestNotNATS: an address that is not one of NATS is wrong usage, and a server that speaks
 // something else is called that, without advice to try again; for serve, commands and contexts.
 func TestNotNATS(t *testing.T) {
-	t.Setenv(contextVariable, "")
 	banner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,6 @@ func importInto(t *testing.T, s *standin, input string, args ...string) (stdout,
 	t.Helper()
 	var out, errs bytes.Buffer
 	a := newApp(strings.NewReader(input), &out, &errs)
-	t.Setenv(serverVariable, "")
 	code = a.run(context.Background(), append([]string{"import", "orders", "--server", s.server.ClientURL()}, args...))
 	return out.String(), errs.String(), code
 }

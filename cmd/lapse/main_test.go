@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,6 +11,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Commands run in this process: the variables of a developer's shell are not for them.
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, variablePrefix) || name == serverVariable || name == contextVariable {
+			_ = os.Unsetenv(name)
+		}
+	}
 	_ = os.Setenv("GOGC", "100") // keeps serve from setting it for the whole process
 	if err := harness.SideBySide(); err != nil {
 		panic(err)

@@ -33,8 +33,6 @@ func TestHelpWidth(t *testing.T) {
 // TestCompletion: shells complete choices, collections, files and nothing else, and an
 // unreachable server is no error.
 func TestCompletion(t *testing.T) {
-	t.Setenv(serverVariable, "")
-	t.Setenv(contextVariable, "")
 	s := newStandin(t)
 	s.answer("collection.list", 200, `{"collections":[{"id":"orders"},{"id":"sessions"}]}`, false)
 	here, nowhere := s.server.ClientURL(), "nats://127.0.0.1:1"
