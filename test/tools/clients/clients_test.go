@@ -70,7 +70,7 @@ func TestNatsCommand(t *testing.T) {
 		{"stream state LAPSE_main", "Messages: 5"},
 		{"--inbox-prefix mine.too stream state LAPSE_main", "Messages: 5"},
 		{"--inbox-prefix _MINE sub --stream LAPSE_main --count 5", "lapse.main.events.orders.DocumentCreated"},
-		{"--inbox-prefix _MINE req lapse.main.api.status x", `"database":"main"`},
+		{"--inbox-prefix _MINE req lapse.main.api.status {}", `"database":"main"`},
 		{"--inbox-prefix _MINE pub -J lapse.main.mutations.document.upsert.orders.d {}", "LAPSE_main_MUTATIONS"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
