@@ -130,36 +130,28 @@ func (c *Client) open(ctx context.Context, f *feed) (src source, end uint64, err
 	guarded, release := c.denials.guard(ctx, c.database.LogStream())
 	defer release()
 	if src, end, err = c.openSource(ctx, guarded, f); err != nil {
-		return nil, 0, c.readError(ctx, c.denied(guarded, err, c.noPermission()))
+		return nil, 0, c.readError(ctx, c.denied(guarded, err, c.noLog()))
 	}
 	return src, end, nil
 }
 
 func (c *Client) openSource(ctx, opening context.Context, f *feed) (src source, end uint64, err error) {
-	if f.untilSeq != nil {
-		if end = *f.untilSeq; end == 0 {
-			return nil, 0, nil
-		}
+	if f.untilSeq != nil && *f.untilSeq == 0 {
+		return nil, 0, nil
 	}
-	if f.untilNow {
-		last, err := c.lastChosen(opening, f)
-		if err != nil || last == 0 {
-			return nil, 0, err
-		}
-		if end == 0 || end > last {
-			end = last
-		}
-	}
-	var last uint64
-	if f.durable == "" && f.fromNow() {
-		if last, err = c.lastSequence(opening); err != nil {
-			return nil, 0, err
-		}
-	}
-	if f.durable != "" {
+	begin, end, err := c.span(opening, f)
+	switch {
+	case err != nil || f.untilNow && end == 0:
+		return nil, 0, err
+	case f.durable != "":
 		src, err = c.openDurable(ctx, opening, f, end)
-	} else {
-		src, err = c.openOrdered(ctx, opening, f, last)
+		return src, end, err
+	case f.untilNow && begin > end:
+		return nil, 0, nil
+	}
+	src, err = c.openOrdered(ctx, opening, f, max(begin, 1)-1)
+	if f.untilNow && err == nil {
+		src = &whole{source: src, client: c, reached: max(begin, 1) - 1, end: end}
 	}
 	return src, end, err
 }
@@ -205,37 +197,7 @@ func (c *Client) readError(ctx context.Context, err error) error {
 	return c.feedError(err)
 }
 
-// lastSequence returns the sequence of the last event of the log, 0 for none.
-func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
-	info, err := c.peekState(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
-	if err != nil {
-		return 0, err
-	}
-	return info.Delivered.Stream, nil
-}
-
-// lastChosen returns the sequence of the last event that f chooses, 0 for none. It is
-// exact; the pending count of a consumer lags behind the log.
-func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
-	info, err := c.peekState(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubjects: f.filters(c.database)})
-	if err != nil || info.NumPending == 0 {
-		return 0, err
-	}
-	return info.Delivered.Stream + 1, nil
-}
-
-// peekState returns the state of a consumer of peek, which it deletes.
-func (c *Client) peekState(ctx context.Context, config jetstream.ConsumerConfig) (*jetstream.ConsumerInfo, error) {
-	consumer, err := c.peek(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	c.drop(ctx, consumer.CachedInfo())
-	return consumer.CachedInfo(), nil
-}
-
-// peek creates a short-lived consumer, whose state contains its start position: clients
-// may lack the permission to read the state of the stream. The caller drops it.
+// peek creates a short-lived consumer. The caller drops it.
 func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	config.Name = readerName()
 	if config.FilterSubjects == nil {

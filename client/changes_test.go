@@ -61,7 +61,7 @@ func changes(t *testing.T, with ...client.Option) {
 		"types":                     {[]client.FeedOption{client.FromStart(), client.OfType(client.DocumentExpired, client.DocumentCreated), client.InCollection("orders")}, []string{created, expired}},
 		"none":                      {[]client.FeedOption{client.FromStart(), client.InCollection("other")}, nil},
 		"from sequence":             {[]client.FeedOption{client.FromSeq(3)}, []string{cart, expired}},
-		"from after the end":        {[]client.FeedOption{client.FromSeq(300)}, nil},
+		"from after the end":        {[]client.FeedOption{client.FromSeq(7)}, nil},
 		"until sequence":            {[]client.FeedOption{client.FromStart(), client.UntilSeq(3)}, []string{created, cart}},
 		"until an internal":         {[]client.FeedOption{client.FromStart(), client.UntilSeq(4)}, []string{created, cart}},
 		"until beyond":              {[]client.FeedOption{client.FromStart(), client.UntilSeq(4000)}, []string{created, cart, expired}},

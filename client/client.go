@@ -25,7 +25,8 @@ type Client struct {
 	database schema.DatabaseName
 	timeout  time.Duration
 
-	heartbeat time.Duration // see defaultHeartbeat
+	heartbeat  time.Duration // see defaultHeartbeat
+	standstill time.Duration
 
 	denials denials
 
@@ -41,7 +42,7 @@ type options struct {
 	session  bool
 	nats     []nats.Option
 
-	heartbeat time.Duration
+	heartbeat, standstill time.Duration
 }
 
 // Option configures a Client.
@@ -108,7 +109,7 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, heartbeat: o.heartbeat, session: o.session}
+	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, heartbeat: o.heartbeat, standstill: o.standstill, session: o.session}
 	withTimeout := jetstream.WithDefaultTimeout(o.timeout)
 	switch {
 	case o.domain != "" && o.prefix != "":
@@ -145,7 +146,7 @@ func (c *Client) api() string {
 func (c *Client) imported() bool { return c.js.Options().APIPrefix != "" }
 
 func apply(opts []Option) options {
-	o := options{database: defaultDatabase, timeout: defaultTimeout, heartbeat: defaultHeartbeat}
+	o := options{database: defaultDatabase, timeout: defaultTimeout, heartbeat: defaultHeartbeat, standstill: standstill}
 	for _, opt := range opts {
 		opt(&o)
 	}

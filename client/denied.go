@@ -112,3 +112,9 @@ func (c *Client) denied(ctx context.Context, err error, what *Error) error {
 func (c *Client) noPermission() *Error {
 	return ErrUnavailable.With("this NATS user has no permission for database %q: check the name of the database and the user's permissions", c.database)
 }
+
+// noLog is the error for a denial of a subject of the log.
+func (c *Client) noLog() *Error {
+	stream := c.database.LogStream()
+	return ErrUnavailable.With("this NATS user may not read the log of database %q: check the name of the database, and permit the user %[2]sSTREAM.INFO.%[3]s, %[2]sSTREAM.MSG.GET.%[3]s and %[2]sCONSUMER.CREATE.%[3]s.>", c.database, c.api(), stream)
+}

@@ -4,3 +4,6 @@ import "time"
 
 // Heartbeat sets the interval in which the server reports that a push consumer lives.
 func Heartbeat(d time.Duration) Option { return func(o *options) { o.heartbeat = d } }
+
+// Standstill sets how long a reader with an end waits for its next message.
+func Standstill(d time.Duration) Option { return func(o *options) { o.standstill = d } }

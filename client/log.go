@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -54,12 +52,9 @@ func entryOf(d delivery) Entry {
 func (c *Client) LogBounds(ctx context.Context) (first, last uint64, err error) {
 	guarded, release := c.denials.guard(ctx, c.database.LogStream())
 	defer release()
-	info, err := c.peekState(guarded, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
-	if err == nil {
-		last, err = c.lastSequence(guarded)
-	}
+	state, err := c.logState(guarded)
 	if err != nil {
-		return 0, 0, c.readError(ctx, c.denied(guarded, err, c.noPermission()))
+		return 0, 0, c.readError(ctx, c.denied(guarded, err, c.noLog()))
 	}
-	return info.Delivered.Stream + 1, last, nil
+	return max(state.FirstSeq, 1), state.LastSeq, nil
 }

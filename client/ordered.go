@@ -33,16 +33,16 @@ type ordered struct {
 }
 
 // openOrdered returns a source that begins after sequence after, unless f has a From
-// option; nil if the feed is empty. opening bounds the call, ctx the source.
+// option. opening bounds the call, ctx the source.
 func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, error) {
 	if c.imported() {
 		config := jetstream.ConsumerConfig{FilterSubjects: f.filters(c.database)}
 		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = f.begin(after)
 		p, err := c.openPushed(ctx, opening, config, f.untilNow)
-		if p == nil {
+		if err != nil {
 			return nil, err
 		}
-		return p, err
+		return p, nil
 	}
 	config := jetstream.OrderedConsumerConfig{
 		NamePrefix:        readerName(),
@@ -58,10 +58,6 @@ func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64
 	})
 	if err != nil {
 		return nil, err
-	}
-	if f.untilNow && consumer.CachedInfo().NumPending == 0 {
-		c.drop(ctx, consumer.CachedInfo())
-		return nil, nil
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes))
 	if err != nil {

@@ -53,10 +53,6 @@ func (c *Client) openPushed(ctx, opening context.Context, config jetstream.Consu
 		p.end()
 		return nil, err
 	}
-	if untilNow && p.info.NumPending == 0 && p.info.Delivered.Consumer == 0 {
-		p.end()
-		return nil, nil
-	}
 	p.release = context.AfterFunc(ctx, p.end) // the body of the loop may not return
 	return p, nil
 }

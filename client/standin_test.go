@@ -18,9 +18,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// standin is a NATS server with a log stream and the replies that the test prepares. The
-// contract limits its user "app" to creating and reading consumers of the log; it cannot
-// read the state of the stream.
+// standin is a NATS server with a log stream and the replies that the test prepares. Its
+// user "app" may do what the client needs.
 type standin struct {
 	t      *testing.T
 	server *server.Server
@@ -50,7 +49,7 @@ func newStandin(t *testing.T) *standin {
 				Allow: []string{
 					"lapse.*.api.>", "lapse.*.mutations.>", "$JS.ACK.>", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 					"$JS.API.CONSUMER.CREATE.*.>", "$JS.API.CONSUMER.INFO.*.*", "$JS.API.CONSUMER.DELETE.*.*",
-					"$JS.API.CONSUMER.UNPIN.*.*",
+					"$JS.API.CONSUMER.UNPIN.*.*", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*",
 				},
 			}}},
 		},
