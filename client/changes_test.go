@@ -96,6 +96,50 @@ func changes(t *testing.T, with ...client.Option) {
 	})
 }
 
+// TestBeyondEnd: a reader that is to begin after the next event fails with both sequences;
+// a durable that exists has a position of its own.
+func TestBeyondEnd(t *testing.T) { both(t, beyondEnd) }
+
+func beyondEnd(t *testing.T, with ...client.Option) {
+	s := newStandin(t).log()
+	c := s.client(with...)
+	for _, collection := range []string{"orders", "_"} {
+		s.created(collection, "a")
+	}
+	durable, orders := client.Durable("d"), client.InCollection("orders")
+	for name, opts := range map[string][]client.FeedOption{
+		"feed": nil, "filter": {orders}, "up to now": {client.UntilNow()}, "up to a sequence": {client.UntilSeq(500)}, "durable": {durable, client.UntilNow()},
+	} {
+		opts = append(opts, client.FromSeq(4))
+		last := errors.Join(slices.Collect(failures(c.Changes(t.Context(), opts...)))...)
+		handle := make([]client.HandleOption, len(opts))
+		for i, opt := range opts {
+			handle[i] = opt
+		}
+		handled := c.Handle(t.Context(), func(context.Context, *client.Event) error { return nil }, handle...)
+		for _, err := range []error{last, handled} {
+			if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), `sequence 4 is beyond the end of the log of database "main", which is 2:`) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if got := read(t, c, 0, durable, client.FromStart(), client.UntilNow()); got != "1 DocumentCreated orders/a" {
+		t.Error(got)
+	}
+	if got := read(t, c, 0, durable, client.FromSeq(4), client.UntilNow()); got != "" {
+		t.Errorf("a durable that exists: %s", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	go s.created("orders", "b")
+	for e, err := range c.Changes(ctx, client.FromSeq(3)) {
+		if err != nil || e.ID != "b" {
+			t.Errorf("from the next event: %v, %v", e, err)
+		}
+		break
+	}
+}
+
 func TestChangesFromNow(t *testing.T) { both(t, changesFromNow) }
 
 func changesFromNow(t *testing.T, with ...client.Option) {

@@ -87,12 +87,17 @@ func (c *Client) span(ctx context.Context, f *feed) (begin, end uint64, err erro
 	if f.fromSeq != nil {
 		begin = *f.fromSeq
 	}
-	if f.fromNow() && f.durable == "" {
+	if fromNow := f.fromNow() && f.durable == ""; fromNow || begin > 1 {
 		last, err := c.lastSequence(ctx)
 		if err != nil {
 			return 0, 0, err
 		}
-		begin = last + 1
+		if fromNow {
+			begin = last + 1
+		}
+		if begin > last+1 && !c.hasDurable(ctx, f) {
+			return 0, 0, c.beyondEnd(begin, last)
+		}
 	}
 	if f.untilSeq != nil {
 		end = *f.untilSeq
@@ -105,6 +110,21 @@ func (c *Client) span(ctx context.Context, f *feed) (begin, end uint64, err erro
 		end = min(cmp.Or(end, last), last)
 	}
 	return begin, end, nil
+}
+
+// hasDurable reports whether the durable of f exists, which then has a position.
+func (c *Client) hasDurable(ctx context.Context, f *feed) bool {
+	if f.durable == "" {
+		return false
+	}
+	_, err := c.js.Consumer(ctx, c.database.LogStream(), f.durable)
+	return !errors.Is(err, jetstream.ErrConsumerNotFound)
+}
+
+// beyondEnd returns the error of a reader that is to continue at a sequence which the log,
+// whose last sequence is given, does not reach.
+func (c *Client) beyondEnd(seq, last uint64) error {
+	return ErrBadRequest.With("sequence %d is beyond the end of the log of database %q, which is %d: the position is from another log, or from before a restore; begin with at most %d, or query the live documents and begin from now", seq, c.database, last, last+1)
 }
 
 // whole is the source of a feed whose end is in the log. It fails with ErrUnavailable if

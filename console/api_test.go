@@ -524,8 +524,19 @@ func TestFeed(t *testing.T) {
 	}
 }
 
+// TestFeedBeyondEnd: a feed that is to go on after what the log has is refused.
+func TestFeedBeyondEnd(t *testing.T) {
+	s := start(t, console.Options{})
+	for query, lastID := range map[string]string{"": "99999", "?from=100000": "", "?from=1": "99999"} {
+		response, text := send(t, s, "GET", "/api/feed"+query, "", func(r *http.Request) { r.Header.Set("Last-Event-ID", lastID) })
+		if response.StatusCode != 400 || !strings.Contains(text, `"bad_request"`) || !strings.Contains(text, "after sequence 99999, and the log ends at ") {
+			t.Errorf("%s after %q: %d %s", query, lastID, response.StatusCode, text)
+		}
+	}
+}
+
 // TestFeedBeginsAtFrom: a feed sends nothing before from, which may be a time to come or
-// beyond the end, whatever a reader that reconnects has received last.
+// the next event, whatever a reader that reconnects has received last.
 func TestFeedBeginsAtFrom(t *testing.T) {
 	coll := collection(t)
 	s := start(t, console.Options{})
@@ -536,7 +547,7 @@ func TestFeedBeginsAtFrom(t *testing.T) {
 	}
 	for _, resumed := range []string{"", "0", strconv.FormatUint(last, 10)} {
 		for _, byTime := range []bool{false, true} {
-			seq, soon := last+10, time.Now().Add(100*time.Millisecond).UTC().Truncate(time.Millisecond)
+			seq, soon := last+1, time.Now().Add(100*time.Millisecond).UTC().Truncate(time.Millisecond)
 			from := strconv.FormatUint(seq, 10)
 			if byTime {
 				from = soon.Format(time.RFC3339Nano)

@@ -78,10 +78,13 @@ func (h *Handler) begin(ctx context.Context, f *feed) (client.FeedOption, uint64
 	if f.now {
 		f.last = end
 	}
-	if !f.hasID() {
+	switch {
+	case err == nil && f.last > end:
+		err = client.ErrBadRequest.With("the feed is to go on after sequence %d, and the log ends at %d: the position is from another log, or from before a restore; begin anew, without Last-Event-ID and with from=%d at most", f.last, end, end+1)
+	case !f.hasID():
 		return client.FromTime(f.from), end, err
 	}
-	return client.FromSeq(f.last + 1), max(end, f.last), err
+	return client.FromSeq(f.last + 1), end, err
 }
 
 // read sends the events of a feed: those that are in the log, whose end is given, that this

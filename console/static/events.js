@@ -4,13 +4,14 @@ import {member} from './json.js';
 
 // follow reads the feed until signal aborts, across breaks. onEvents gets {events, last, now}
 // whenever some have come, the feed is further, or has all up to now; onState an error's
-// message, '' once it is connected.
+// message, once it is connected '' or why it began anew: the log does not reach last.
 export async function follow(query, last, signal, onEvents, onState) {
+  let anew = '';
   for (let wait = 250; !signal.aborted; wait = Math.min(2 * wait, 8000)) {
     try {
       const headers = last === '' ? {} : {'Last-Event-ID': last};
       const response = await send('feed?' + query, {headers, signal});
-      onState('');
+      onState(anew);
       wait = 250;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = '';
@@ -39,7 +40,8 @@ export async function follow(query, last, signal, onEvents, onState) {
     } catch (fault) {
       if (signal.aborted) return;
       onState(fault.message);
-      if (fault.code >= 400 && fault.code < 429) return; // trying again will not help
+      if (fault.code === 400 && last !== '') [anew, last] = [fault.message, ''];
+      else if (fault.code >= 400 && fault.code < 429) return; // trying again will not help
     }
     await new Promise(done => { setTimeout(done, wait); signal.addEventListener('abort', done, {once: true}); });
   }
