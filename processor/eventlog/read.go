@@ -200,3 +200,29 @@ func (l *Log) CatchUp(ctx context.Context, store *projections.Store, through uin
 	}
 	return errors.Join(err, <-done)
 }
+
+// ledStream is a stream whose messages the leader reads. jetstream.Stream gets them from any
+// replica, which may lag, if an operator allows direct gets.
+type ledStream struct {
+	jetstream.Stream
+	js   nats.JetStreamContext
+	name string
+}
+
+func (s ledStream) GetMsg(ctx context.Context, seq uint64, _ ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	return rawMessage(s.js.GetMsg(s.name, seq, nats.Context(ctx)))
+}
+
+func (s ledStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	return rawMessage(s.js.GetLastMsg(s.name, subject, nats.Context(ctx)))
+}
+
+// rawMessage converts a message, or an error, to that of package jetstream.
+func rawMessage(m *nats.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
+	if api, ok := errors.AsType[*nats.APIError](err); ok {
+		return nil, &jetstream.APIError{Code: api.Code, ErrorCode: jetstream.ErrorCode(api.ErrorCode), Description: api.Description}
+	} else if err != nil {
+		return nil, err
+	}
+	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: m.Header, Data: m.Data, Time: m.Time}, nil
+}

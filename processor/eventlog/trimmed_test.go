@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/processortest"
@@ -114,4 +115,34 @@ func TestFirstSince(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLeaderIsRead: history, a restore and the start read single messages from the leader
+// of the log, also if an operator allows direct gets: a replica that answers those may lag.
+func TestLeaderIsRead(t *testing.T) {
+	w := processortest.New(t)
+	w.Want(201, "collection.create.c", "")
+	w.Want(201, "document.create.c.a", `{}`)
+	w.Want(204, "document.delete.c.a", "")
+	w.Trim(2)
+	config := w.Stream("LAPSE_main").CachedInfo().Config
+	config.AllowDirect = true
+	_, err := w.JS().UpdateStream(w.Ctx(), config)
+	w.Check(err)
+	direct, err := w.Log.SubscribeSync("$JS.API.DIRECT.GET.LAPSE_main.>")
+	w.Check(err)
+	whole, err := w.Log.SubscribeSync("$JS.API.DIRECT.GET.LAPSE_main")
+	w.Check(err)
+	w.Stop()
+	w.Start()
+	if history := w.Want(200, "history.c.a", ""); strings.Count(string(history.Body), `"seq"`) != 2 {
+		t.Errorf("the history is %s", history.Body)
+	}
+	w.Want(201, "document.restore.c.a", "")
+	w.Check(w.Log.Flush())
+	for _, sub := range []*nats.Subscription{direct, whole} {
+		if n, _, err := sub.Pending(); n != 0 || err != nil {
+			t.Errorf("%d direct gets at %s, %v", n, sub.Subject, err)
+		}
+	}
 }
