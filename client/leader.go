@@ -7,7 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -61,9 +60,6 @@ func (c *Client) lastOf(ctx context.Context, subject string) (seq uint64, at tim
 	}
 	body, _ := json.Marshal(map[string]any{"last_by_subj": subject, "no_hdr": true})
 	reply, err := c.nc.RequestWithContext(ctx, c.api()+"STREAM.MSG.GET."+c.database.LogStream(), body)
-	if errors.Is(err, nats.ErrNoResponders) {
-		err = jetstream.ErrJetStreamNotEnabled // as any other call of jetstream
-	}
 	if err != nil {
 		return 0, at, err
 	}
