@@ -23,6 +23,7 @@ type delivery struct {
 	seq    uint64
 	number uint64 // of the delivery, counted by the consumer
 	times  uint64 // deliveries of this message, this one included
+	pin    string // ID of the pin with which a durable's consumer delivered it
 
 	acks jetstream.Msg // nil for a message that was pushed
 }
@@ -34,7 +35,7 @@ func deliveryOf(msg jetstream.Msg) (delivery, error) {
 	}
 	return delivery{
 		subject: msg.Subject(), headers: msg.Headers(), data: msg.Data(),
-		seq: meta.Sequence.Stream, number: meta.Sequence.Consumer, times: meta.NumDelivered, acks: msg,
+		seq: meta.Sequence.Stream, number: meta.Sequence.Consumer, times: meta.NumDelivered, pin: msg.Headers().Get("Nats-Pin-Id"), acks: msg,
 	}, nil
 }
 

@@ -47,14 +47,12 @@ const (
 // the process again and again is soon alone in flight, and only its own delivery count
 // grows.
 //
-// Order: the server pins one reader, but a reader that crashed, or lost its pin while it
-// was slow, still has messages. A newly pinned reader therefore hands out only the first
-// unacknowledged message, until it has all of them.
+// Its window keeps the order of the log, also when a reader has crashed and when messages
+// are lost on the way.
 type durable struct {
 	client   *Client
 	consumer jetstream.Consumer
 	every    time.Duration // interval of in-progress reports
-	pinned   bool          // false for a consumer of an earlier release, which allows one message in flight
 	end      uint64
 
 	cancel  context.CancelFunc
@@ -63,15 +61,9 @@ type durable struct {
 	space   chan struct{} // capacity 1, for receive: the state has changed
 
 	mu        sync.Mutex
-	ready     []delivery          // received and not yet handed out, in order
-	unacked   map[uint64]delivery // received and neither acknowledged nor returned, by sequence
-	bytes     int                 // of unacked
-	acks      int                 // messages removed from unacked
-	pin       string              // pin ID of the last message
-	settled   bool                // no other reader has unacknowledged messages
-	missing   bool                // another reader has messages that come before ready
-	confirmed time.Time           // last time at which the server knew that this reader has its messages
-	err       error               // why receive has ended
+	window    window
+	confirmed time.Time // last time at which the server knew that this reader has its messages
+	err       error     // why receive has ended
 }
 
 func (c *Client) openDurable(ctx, opening context.Context, f *feed, end uint64) (source, error) {
@@ -87,12 +79,11 @@ func (c *Client) openDurable(ctx, opening context.Context, f *feed, end uint64) 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d := &durable{
 		client: c, consumer: consumer, every: info.Config.AckWait / 3, cancel: cancel, wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
-		pinned: info.Config.PriorityPolicy == jetstream.PriorityPolicyPinned, unacked: make(map[uint64]delivery), confirmed: time.Now(),
+		window: newWindow(info.Config.PriorityPolicy == jetstream.PriorityPolicyPinned), confirmed: time.Now(),
 	}
 	if f.untilNow {
 		d.end = end
 	}
-	d.settled = !d.pinned
 	d.stopped.Go(func() { d.receive(ctx) })
 	d.stopped.Go(func() { d.keep(ctx) })
 	return d, nil
@@ -210,7 +201,7 @@ func (d *durable) receive(ctx context.Context) {
 			}
 		}
 		answered = answered || !errors.Is(err, nats.ErrNoResponders)
-		if !d.pinned || redelivered {
+		if !d.window.pinned || redelivered {
 			size = 1
 		} else if received > 0 {
 			if received == size {
@@ -235,7 +226,7 @@ func (d *durable) pull(ctx context.Context, size int) (received, bytes int, rede
 	ctx, cancel := context.WithTimeout(ctx, d.every*3/2)
 	defer cancel()
 	opts := []jetstream.FetchOpt{jetstream.FetchContext(ctx)}
-	if d.pinned {
+	if d.window.pinned {
 		opts = append(opts, jetstream.FetchPriorityGroup(readers))
 	}
 	batch, err := d.consumer.Fetch(size, opts...)
@@ -250,32 +241,12 @@ func (d *durable) pull(ctx context.Context, size int) (received, bytes int, rede
 		}
 		bytes += len(one.data)
 		redelivered = redelivered || one.times > 1
-		d.add(one)
+		d.change(func() { d.window.add(one) })
 	}
 	if err = batch.Error(); errors.Is(err, context.DeadlineExceeded) {
 		err = nil
 	}
 	return received, bytes, redelivered, err
-}
-
-// add adds a message. A redelivery replaces the earlier delivery.
-func (d *durable) add(one delivery) {
-	pin := one.headers.Get("Nats-Pin-Id")
-	d.change(func() {
-		if d.pinned && pin != d.pin {
-			d.pin, d.settled = pin, false
-		}
-		d.missing = false
-		earlier, again := d.unacked[one.seq]
-		d.unacked[one.seq] = one
-		d.bytes += len(one.data) - len(earlier.data)
-		at, waits := slices.BinarySearchFunc(d.ready, one.seq, func(one delivery, seq uint64) int { return cmp.Compare(one.seq, seq) })
-		if waits {
-			d.ready[at] = one
-		} else if !again {
-			d.ready = slices.Insert(d.ready, at, one)
-		}
-	})
 }
 
 // change changes the state under the lock and wakes next and waitForSpace.
@@ -298,8 +269,7 @@ func signal(c chan struct{}) {
 func (d *durable) waitForSpace(ctx context.Context, size int) bool {
 	for {
 		d.mu.Lock()
-		// A missing message that precedes ready needs no space.
-		space := d.missing || len(d.unacked) <= size/2 && d.bytes < pullBytes
+		space := d.window.hasSpace(size)
 		d.mu.Unlock()
 		if space {
 			return ctx.Err() == nil
@@ -319,21 +289,17 @@ func (d *durable) next(ctx context.Context) (delivery, error) {
 		}
 		d.mu.Lock()
 		if time.Since(d.confirmed) > 2*d.every {
-			// The server may have redelivered these messages to another reader meanwhile.
-			for _, one := range d.ready {
-				d.forget(one.seq)
-			}
-			d.ready, d.settled, d.missing, d.confirmed = nil, !d.pinned, false, time.Now()
+			// The server may have redelivered the messages to another reader meanwhile.
+			d.window.drop()
+			d.confirmed = time.Now()
 			signal(d.space)
 		}
-		if len(d.ready) > 0 && d.settled {
-			first := d.ready[0]
-			d.ready = d.ready[1:]
-			d.mu.Unlock()
+		first, ok := d.window.take()
+		waits, err := len(d.window.ready) > 0, d.err
+		d.mu.Unlock()
+		if ok {
 			return first, nil
 		}
-		waits, err := len(d.ready) > 0, d.err
-		d.mu.Unlock()
 		var again <-chan time.Time
 		switch {
 		case waits:
@@ -352,10 +318,10 @@ func (d *durable) next(ctx context.Context) (delivery, error) {
 	}
 }
 
-// first returns the first ready message if no message before it is unacknowledged.
+// first returns the first message of an unsettled window if it may be handed out.
 func (d *durable) first(ctx context.Context) (delivery, bool) {
 	d.mu.Lock()
-	first, own, acks, pin := d.ready[0], len(d.unacked), d.acks, d.pin
+	q := d.window.inquire()
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, d.every)
 	defer cancel()
@@ -363,26 +329,16 @@ func (d *durable) first(ctx context.Context) (delivery, bool) {
 	if err != nil {
 		return delivery{}, false
 	}
-	isFirst := first.seq == info.AckFloor.Stream+1 || first.times == 1 && first.number == info.AckFloor.Consumer+1
+	isFirst := q.follows(info.AckFloor)
 	if !isFirst {
-		// The gap may consist of events that the consumer does not choose.
-		if isFirst, err = d.isNext(ctx, info.AckFloor.Stream, first.seq); err != nil {
+		if isFirst, err = d.isNext(ctx, info.AckFloor.Stream, q.first.seq); err != nil {
 			return delivery{}, false
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if pin != d.pin || len(d.ready) == 0 || d.ready[0].seq != first.seq {
-		return delivery{}, false // the state has changed during the request
-	}
-	d.settled = info.NumAckPending <= own-(d.acks-acks)
-	if isFirst || d.settled {
-		d.missing, d.ready = false, d.ready[1:]
-		return first, true
-	}
-	d.missing = true
-	signal(d.space)
-	return delivery{}, false
+	defer signal(d.space)
+	return d.window.settle(q, isFirst, info.NumAckPending)
 }
 
 // isNext reports whether seq is the first event after sequence after that the consumer
@@ -427,7 +383,7 @@ func (d *durable) keep(ctx context.Context) {
 		}
 		at := time.Now()
 		d.mu.Lock()
-		held := slices.Collect(maps.Values(d.unacked))
+		held := slices.Collect(maps.Values(d.window.unacked))
 		d.mu.Unlock()
 		for _, one := range held {
 			_ = one.acks.InProgress() // if the report is lost, the server redelivers the event
@@ -447,17 +403,8 @@ func (d *durable) flush(ctx context.Context) error {
 }
 
 func (d *durable) done(one delivery) error {
-	d.change(func() { d.forget(one.seq) })
+	d.change(func() { d.window.remove(one.seq) })
 	return one.acks.Ack()
-}
-
-// forget removes a message from unacked.
-func (d *durable) forget(seq uint64) {
-	if one, ok := d.unacked[seq]; ok {
-		delete(d.unacked, seq)
-		d.bytes -= len(one.data)
-		d.acks++
-	}
 }
 
 func (d *durable) close() {
@@ -474,7 +421,7 @@ func (d *durable) close() {
 	}
 	d.cancel()
 	d.stopped.Wait()
-	if d.pin != "" {
+	if d.window.pin != "" {
 		// Without the unpin, the next reader would wait until the pin expires. It also
 		// ends pulls of the old pin: jetstream closes a batch before it unsubscribes, so
 		// such a pull could receive the messages returned below, and lose them.
@@ -483,8 +430,8 @@ func (d *durable) close() {
 		_, _ = d.client.nc.RequestWithContext(ctx, d.client.api()+unpin+info.Stream+"."+info.Name, []byte(`{"group":"`+readers+`"}`))
 		cancel()
 	}
-	for _, seq := range slices.Sorted(maps.Keys(d.unacked)) {
-		_ = d.unacked[seq].acks.Nak() // redelivered at once, not after the ack wait
+	for _, seq := range slices.Sorted(maps.Keys(d.window.unacked)) {
+		_ = d.window.unacked[seq].acks.Nak() // redelivered at once, not after the ack wait
 	}
 	_ = d.flush(ctx) // before the process ends
 }
@@ -492,7 +439,7 @@ func (d *durable) close() {
 // arrived reports whether all messages that the server has sent have been received.
 func (d *durable) arrived(ctx context.Context) bool {
 	d.mu.Lock()
-	own, settled := len(d.unacked), d.settled
+	own, settled := len(d.window.unacked), d.window.settled
 	d.mu.Unlock()
 	if !settled {
 		return true // pending messages may belong to other readers

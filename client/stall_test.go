@@ -14,8 +14,9 @@ func TestDurableGoesOnAfterStall(t *testing.T) {
 		one := delivery{seq: 1}
 		d := &durable{
 			every: time.Second, wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
-			ready: []delivery{one}, unacked: map[uint64]delivery{1: one}, confirmed: time.Now(),
+			window: newWindow(true), confirmed: time.Now(),
 		}
+		d.window.add(one)
 		pulls := false
 		go func() { pulls = d.waitForSpace(t.Context(), 1) }()
 		time.Sleep(2*d.every + time.Millisecond)
