@@ -118,8 +118,7 @@ func (a *Access) SetNode(node int, s State) { a.gates[node].Set(s) }
 func (c *Cluster) Cut(node int, s State, clients bool) {
 	for other := range c.Nodes {
 		if other != node {
-			c.routes[node][other].Set(s)
-			c.routes[other][node].Set(s)
+			c.CutRoute(node, other, s)
 		}
 	}
 	for _, a := range c.accesses {
@@ -127,6 +126,12 @@ func (c *Cluster) Cut(node int, s State, clients bool) {
 			a.gates[node].Set(s)
 		}
 	}
+}
+
+// CutRoute partitions two nodes from each other.
+func (c *Cluster) CutRoute(node, other int, s State) {
+	c.routes[node][other].Set(s)
+	c.routes[other][node].Set(s)
 }
 
 // Heal undoes every fault: all nodes run and all gates are open.
