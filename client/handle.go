@@ -24,6 +24,7 @@ type handling struct {
 	workers int
 	tries   uint64 // 0: no limit
 	poison  PoisonHandler
+	counter *counter // nil without Poison and Durable
 }
 
 type handleOption func(*handling)
@@ -48,9 +49,11 @@ func Workers(n int) HandleOption {
 }
 
 // Poison passes an event to another handler after its handler has failed n times. With
-// Durable, a crash of the process counts as a failure of the first unacknowledged event.
-// Without Poison a failing event is retried for ever, and later events of its document
-// wait.
+// Durable, a crash of the process counts as a failure of the first unacknowledged event,
+// and the end of Handle does not. An event is put aside without a try in this process only
+// if the process before it is known to have crashed in the n-th try or a later one; where
+// the user may not edit the consumer, deliveries count instead. Without Poison a failing
+// event is retried for ever, and later events of its document wait.
 func Poison(n int, handler PoisonHandler) HandleOption {
 	return handleOption(func(h *handling) {
 		if n < 1 || handler == nil {
@@ -84,13 +87,16 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 		return err
 	}
 	defer src.close()
+	if d, ok := src.(*durable); ok && h.tries > 0 {
+		h.counter = &counter{durable: d, limit: h.tries, failed: make(map[uint64]uint64)}
+		defer h.counter.end(ctx)
+	}
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
 	type job struct {
-		d     delivery
-		e     *Event
-		tried uint64 // known number of earlier tries
+		d delivery
+		e *Event
 	}
 	var workers, busy sync.WaitGroup
 	seed := maphash.MakeSeed()
@@ -99,30 +105,26 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 		queues[i] = make(chan job, maxAckPending/h.workers)
 		workers.Go(func() {
 			for j := range queues[i] {
-				if err := h.handle(work, handler, src, j.d, j.e, j.tried); err != nil {
+				if err := h.handle(work, handler, src, j.d, j.e); err != nil {
 					cancel(err)
 				}
 				busy.Done()
 			}
 		})
 	}
-	first := true
 	err = c.read(work, &h.feed, src, end, func(d delivery, e *Event, fault error) (bool, error) {
 		if fault != nil {
 			return false, fault
 		}
-		// Deliveries count as tries of the first event only: it crashed the process, or
-		// the crashing event soon is first. Those after it were only delivered with it.
-		tried := uint64(0)
-		if first {
-			tried, first = d.times-1, false
+		if h.counter != nil && h.counter.first == 0 {
+			h.counter.first = d.seq
 		}
 		if e.ID == "" {
 			busy.Wait()
 		}
 		busy.Add(1)
 		select {
-		case queues[maphash.String(seed, e.Collection+"/"+e.ID)%uint64(h.workers)] <- job{d, e, tried}:
+		case queues[maphash.String(seed, e.Collection+"/"+e.ID)%uint64(h.workers)] <- job{d, e}:
 		case <-work.Done():
 			busy.Done()
 			return false, work.Err()
@@ -142,25 +144,32 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 	return err
 }
 
-// handle handles one event, after tried earlier tries, and acknowledges it.
-func (h *handling) handle(ctx context.Context, handler Handler, src source, d delivery, e *Event, tried uint64) error {
-	err := fmt.Errorf("event %d was delivered %d times, and the process ended before it was handled", e.Seq, tried)
-	retry := firstRetry
-	for try := tried + 1; h.tries == 0 || try <= h.tries; try++ {
+// handle handles an event and acknowledges it.
+func (h *handling) handle(ctx context.Context, handler Handler, src source, d delivery, e *Event) error {
+	failed, err := h.counter.begin(ctx, d)
+	for retry := firstRetry; h.tries == 0 || failed < h.tries; retry = min(2*retry, lastRetry) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if err = h.counter.try(ctx, d, failed); err != nil {
+			break
+		}
 		if err = guarded(ctx, handler, e); err == nil {
+			h.counter.handled(d)
 			return src.done(d)
 		}
-		if ctx.Err() != nil || try == h.tries { // an error caused by the end of Handle is no failure of the event
-			continue
+		if ctx.Err() != nil { // an error caused by the end of Handle is no failure of the event
+			return context.Cause(ctx)
+		}
+		failed++
+		h.counter.count(d, failed)
+		if failed == h.tries {
+			break
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(retry):
 		}
-		retry = min(2*retry, lastRetry)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -168,6 +177,7 @@ func (h *handling) handle(ctx context.Context, handler Handler, src source, d de
 	if err := h.poison(ctx, e, err); err != nil {
 		return err
 	}
+	h.counter.handled(d)
 	return src.done(d)
 }
 

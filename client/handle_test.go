@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -133,31 +134,59 @@ func TestHandlePoison(t *testing.T) {
 	}
 }
 
-// TestHandlePoisonCountsDeliveries: an event during which n readers ended is not handled
-// again; the event after it, which those readers had too, is handled.
+// TestHandlePoisonCountsDeliveries: where the user may not edit the consumer, an event
+// during which n readers ended is not handled again; the event after it, which those
+// readers had too, is handled.
 func TestHandlePoisonCountsDeliveries(t *testing.T) {
 	s := newStandin(t).log()
-	c := s.client()
 	for _, id := range []string{"a", "b", "kills", "c", "d", "e"} {
 		s.created("orders", id)
 	}
 	// Each reader ends in the body of "kills", as in a crash.
 	for _, want := range []int{3, 1, 1} {
-		got := read(t, c, want, client.Durable("d"), client.FromStart())
+		got := read(t, s.client(), want, client.Durable("d"), client.FromStart())
 		if !strings.HasSuffix(got, "3 DocumentCreated orders/kills") {
 			t.Fatal(got)
 		}
 	}
+	c, err := client.New(s.connect("fixed"), client.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var got []string
-	err := c.Handle(t.Context(), func(_ context.Context, e *client.Event) error {
+	err = c.Handle(t.Context(), func(_ context.Context, e *client.Event) error {
 		got = append(got, e.ID)
 		return nil
-	}, client.Durable("d"), client.UntilNow(), client.Poison(3, func(_ context.Context, e *client.Event, err error) error {
-		got = append(got, fmt.Sprintf("%s: %v", e.ID, err))
+	}, client.Durable("d"), client.UntilSeq(6), client.Poison(3, func(_ context.Context, e *client.Event, err error) error {
+		why, _, _ := strings.Cut(err.Error(), ": nats: ")
+		got = append(got, e.ID+": "+why)
 		return nil
 	}))
-	if want := "kills: event 3 was delivered 3 times, and the process ended before it was handled, c, d, e"; err != nil || strings.Join(got, ", ") != want {
+	if want := "kills: event 3 was delivered 4 times, and its tries cannot be counted: this user may not edit the consumer, c, d, e"; err != nil || strings.Join(got, ", ") != want {
 		t.Errorf("got %s, %v, want %s", strings.Join(got, ", "), err, want)
+	}
+}
+
+// TestHandlePoisonThroughGate: lapse lets a client count tries in its consumer.
+func TestHandlePoisonThroughGate(t *testing.T) {
+	c := serverWithTickets(t)
+	name := client.Durable("counts-" + rand.Text())
+	for life := range 4 {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		err := c.Handle(ctx, func(ctx context.Context, e *client.Event) error {
+			if calls++; life < 3 {
+				cancel()
+			}
+			return ctx.Err()
+		}, tickets, name, client.FromStart(), client.UntilNow(), client.Poison(1, func(_ context.Context, e *client.Event, err error) error {
+			t.Errorf("life %d: event %d is put aside: %v", life, e.Seq, err)
+			return nil
+		}))
+		cancel()
+		if life < 3 && (calls != 1 || !errors.Is(err, context.Canceled)) || life == 3 && (calls == 0 || err != nil) {
+			t.Fatalf("life %d: %d calls, %v", life, calls, err)
+		}
 	}
 }
 

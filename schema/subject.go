@@ -28,6 +28,10 @@ const (
 // imports. No other account can edit or delete it.
 const ConsumerAccount = "lapse.account"
 
+// ConsumerTries is the key of the metadata of a durable's consumer with the tries of its
+// first event: {"seq":7,"failed":2,"running":true}.
+const ConsumerTries = "lapse.tries"
+
 // MutationStream names the mutations stream.
 func (db DatabaseName) MutationStream() string { return db.LogStream() + mutationSuffix }
 
