@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/eventlog"
@@ -373,9 +372,8 @@ func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return 
 // and does not end serving: the projection is right, but the log is no longer complete.
 func (p *Processor) scrubRest(ctx context.Context, s *eventlog.Scrub) {
 	began := time.Now()
-	err := s.Rest(ctx, p.service.Pacer(service.IndexPause))
+	err := s.Rest(ctx, p.service.Pacer(service.IndexPause), func(err error) { p.options.Events(observe.LogUnread{Err: err}) })
 	if ctx.Err() == nil {
-		p.options.Events(observe.LogScrubbed{Events: s.From - s.First, Took: time.Since(began), Err: err,
-			Lost: errors.Is(err, eventlog.ErrGap) || errors.Is(err, jetstream.ErrMsgNotFound)})
+		p.options.Events(observe.LogScrubbed{Events: s.From - s.First, Took: time.Since(began), Err: err})
 	}
 }

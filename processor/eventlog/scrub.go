@@ -77,22 +77,32 @@ func (s *Scrub) Newest(ctx context.Context) error {
 const scrubAtOnce = 20_000
 
 // Rest reads the older part. After each step it calls pace with the step's duration, so
-// that other work gets its share. Retention may trim the part meanwhile.
-func (s *Scrub) Rest(ctx context.Context, pace func(context.Context, time.Duration)) error {
+// that other work gets its share. Retention may trim the part meanwhile. It returns an
+// ErrGap if events are lost, or the error of ctx. Any other error passes: it calls unread
+// with it and reads on.
+func (s *Scrub) Rest(ctx context.Context, pace func(context.Context, time.Duration), unread func(error)) error {
 	for at := s.First; at < s.From; {
 		began := time.Now()
 		through := min(at+scrubAtOnce, s.From) - 1
-		err := s.log.Read(ctx, at, through, func(e *schema.Event) error { through = max(through, e.Seq); return nil })
-		if err != nil {
-			first, _, boundsErr := s.log.Bounds(ctx)
-			if boundsErr != nil || first <= at {
-				return err
+		err := s.log.readPatiently(ctx, at, through, func(e *schema.Event) error {
+			at, through = e.Seq+1, max(through, e.Seq)
+			return nil
+		})
+		switch {
+		case err == nil:
+			at = through + 1
+			pace(ctx, time.Since(began))
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, ErrTrimmed):
+			if first, _, err := s.log.Bounds(ctx); err == nil {
+				at = max(at, first)
 			}
-			at = first
-			continue
+		case errors.Is(err, ErrGap):
+			return err
+		default:
+			unread(err)
 		}
-		at = through + 1
-		pace(ctx, time.Since(began))
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 
 	"bytes"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/processortest"
 	"github.com/lapsedb/lapse/projections"
@@ -53,13 +55,46 @@ func TestScrub(t *testing.T) {
 	if err := s.Newest(w.Ctx()); err != nil {
 		t.Errorf("the newest part is sound, and it says %v", err)
 	}
-	paced := 0
-	if err := s.Rest(w.Ctx(), func(context.Context, time.Duration) { paced++ }); !errors.Is(err, eventlog.ErrGap) {
+	paced, never := 0, func(err error) { t.Errorf("it reads again after %v", err) }
+	if err := s.Rest(w.Ctx(), func(context.Context, time.Duration) { paced++ }, never); !errors.Is(err, eventlog.ErrGap) {
 		t.Errorf("of the older part it says %v", err)
 	}
 	s.First = 15
-	if err := s.Rest(w.Ctx(), func(context.Context, time.Duration) { paced++ }); err != nil || paced != 1 {
+	if err := s.Rest(w.Ctx(), func(context.Context, time.Duration) { paced++ }, never); err != nil || paced != 1 {
 		t.Errorf("of what is sound it says %v, after %d steps", err, paced)
+	}
+}
+
+// leaderless is a JetStream that creates no consumer for a while.
+type leaderless struct {
+	jetstream.JetStream
+	until time.Time
+}
+
+func (l leaderless) CreateConsumer(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	if time.Now().Before(l.until) {
+		return nil, errors.New("JetStream: status 503")
+	}
+	return l.JetStream.CreateConsumer(ctx, stream, c)
+}
+
+// TestUnreadIsNoDamage: a part of the log that NATS does not deliver now is read again,
+// however long that takes.
+func TestUnreadIsNoDamage(t *testing.T) {
+	for away, reports := range map[time.Duration]int{10 * time.Second: 0, 2 * time.Minute: 4} {
+		processortest.Bubble(t, func(w *processortest.Wire) {
+			w.Want(201, "collection.create.c", `{}`)
+			log, cursor := *w.Inside().Log, w.Inside().Store.Cursor()
+			log.Bulk = leaderless{log.Bulk, time.Now().Add(away)}
+			s, err := eventlog.NewScrub(w.Ctx(), &log, cursor)
+			w.Check(err)
+			s.From = cursor.Seq // as if the log were long
+			unread := 0
+			w.Check(s.Rest(w.T.Context(), func(context.Context, time.Duration) {}, func(error) { unread++ }))
+			if (unread > 0) != (reports > 0) || unread > reports {
+				t.Errorf("without a leader for %s it reports %d times", away, unread)
+			}
+		})
 	}
 }
 

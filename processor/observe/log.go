@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"context"
 	"log/slog"
 	"time"
 )
@@ -127,13 +126,12 @@ func (e LogDamaged) Log(to *slog.Logger) {
 	to.Error(e.Text, append(args, "first", e.First, "last", e.Last)...)
 }
 
-// LogScrubbed reports the scrub of the older part of the log. Err is why that part
-// cannot be read; Lost means that its events no longer exist.
+// LogScrubbed reports the scrub of the older part of the log. Err says which events of
+// that part are lost; nil if none are.
 type LogScrubbed struct {
 	Events uint64
 	Took   time.Duration
 	Err    error
-	Lost   bool
 }
 
 func (e LogScrubbed) Log(to *slog.Logger) {
@@ -141,11 +139,15 @@ func (e LogScrubbed) Log(to *slog.Logger) {
 		to.Debug("the older part of the log is readable", "events", e.Events, "took", brief(e.Took))
 		return
 	}
-	level := slog.LevelWarn
-	if e.Lost {
-		level = slog.LevelError
-	}
-	to.Log(context.Background(), level, "an old part of the log cannot be read: its documents are served, but history and consumers lack it", "err", e.Err)
+	to.Error("an old part of the log cannot be read: its documents are served, but history and consumers lack it", "err", e.Err)
+}
+
+// LogUnread reports that the scrub could not read the older part of the log for a while,
+// and tries again.
+type LogUnread struct{ Err error }
+
+func (e LogUnread) Log(to *slog.Logger) {
+	to.Warn("the older part of the log is not checked yet: NATS does not deliver it; lapse tries again", "err", e.Err)
 }
 
 // LogTrimmed reports that retention removed the events before First.
