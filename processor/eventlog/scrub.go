@@ -23,8 +23,9 @@ type Scrub struct {
 	From   uint64 // first sequence of the newest part
 }
 
-// scrubBytes is the approximate size of the newest part.
-const scrubBytes = 64 << 20
+// scrubBytes is the approximate size of the newest part. Reading it delays each start: over
+// an external server 64 MiB take seconds, in which a restart of all processes has no writer.
+const scrubBytes = 4 << 20
 
 // NewScrub returns a scrub of the log up to cursor, the projection's.
 func NewScrub(ctx context.Context, l *Log, cursor projections.Cursor) (*Scrub, error) {

@@ -65,6 +65,22 @@ func TestScrub(t *testing.T) {
 	}
 }
 
+// TestStartReadsLittle: a start reads little of what is folded, however long the log is.
+func TestStartReadsLittle(t *testing.T) {
+	processortest.Bubble(t, func(w *processortest.Wire) {
+		w.Want(201, "collection.create.c", `{}`)
+		for range 12 {
+			w.Ask("document.upsert.c.large", fmt.Sprintf(`{"x":%q}`, strings.Repeat("x", 1<<20)))
+		}
+		cursor := w.Inside().Store.Cursor()
+		s, err := eventlog.NewScrub(w.Ctx(), w.Inside().Log, cursor)
+		w.Check(err)
+		if read := cursor.Seq + 1 - s.From; read == 0 || read > 6 {
+			t.Errorf("it reads %d events of 1 MiB", read)
+		}
+	})
+}
+
 // leaderless is a JetStream that creates no consumer for a while.
 type leaderless struct {
 	jetstream.JetStream
