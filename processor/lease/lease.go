@@ -149,6 +149,8 @@ func (l *Lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) erro
 	if err != nil {
 		return err
 	}
+	ctx, cancel := unstoppable(ctx)
+	defer cancel()
 	if l.revision == 0 {
 		l.revision, err = kv.Create(ctx, key, value, jetstream.KeyTTL(l.ttl))
 		if err == nil {
@@ -164,6 +166,16 @@ func (l *Lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) erro
 		return fmt.Errorf("the lease has expired and NATS keeps it: %w", err)
 	}
 	return err
+}
+
+// unstoppable returns a context with the deadline of ctx that does not end when ctx is
+// cancelled: nobody would release a lease that NATS stores after its holder has stopped
+// waiting, and it would keep all others from writing until it expires.
+func unstoppable(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	}
+	return context.WithCancel(ctx)
 }
 
 // renew extends the lease by its TTL, or returns ErrHeld if another process has it.
@@ -304,15 +316,18 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 		try, cancel := context.WithTimeout(ctx, max(l.ttl/renewals, time.Second))
 		err := l.attempt(try, &missing)
 		cancel()
+		if ctx.Err() != nil {
+			if err == nil {
+				_ = l.Release(context.WithoutCancel(ctx), "") // or it expires
+			}
+			return ctx.Err()
+		}
 		if err == nil {
 			problem(nil)
 			return nil
 		}
 		if errors.Is(err, ErrHeld) {
 			err = nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
 		}
 		problem(err)
 		// A server that is partitioned from its cluster keeps its clients, without

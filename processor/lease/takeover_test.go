@@ -244,6 +244,34 @@ func gaveLeaseUp(m *processortest.Member) {
 	}
 }
 
+// TestStopWhileTaking: a standby that is stopped while it takes the lease leaves it free.
+func TestStopWhileTaking(t *testing.T) {
+	processortest.InOutage(t, processor.OS, func(o *processortest.Outage) {
+		js, err := jetstream.New(o.Log)
+		o.Check(err)
+		join := func(node string) *lease.Lease {
+			return lease.New(js, lease.Config{Database: "other", TTL: processortest.LeaseTTL, Node: node, Elapsed: func() time.Duration { return 0 }})
+		}
+		a, b := join("a"), join("b")
+		o.Check(a.Acquire(o.Ctx(), false))
+		waiting, stop := context.WithCancel(o.Ctx())
+		o.LogNet.Intercept(func(sent []byte) {
+			// The first attempt of a KV fails, since the key was deleted before.
+			if text := string(sent); strings.Contains(text, `"node":"b"`) && !strings.Contains(text, "Sequence: 0\r\n") {
+				stop()
+			}
+		})
+		awaited := make(chan error)
+		go func() { awaited <- b.Await(waiting, func(error) {}) }()
+		synctest.Wait()
+		o.Check(a.Release(o.Ctx(), ""))
+		if err := <-awaited; !errors.Is(err, context.Canceled) {
+			t.Errorf("the standby returns %v", err)
+		}
+		o.Check(join("c").Acquire(o.Ctx(), false))
+	})
+}
+
 // TestLeaseRemoved: removing the lease key or its bucket does no harm.
 func TestLeaseRemoved(t *testing.T) {
 	for what, remove := range map[string]func(context.Context, jetstream.JetStream) error{
