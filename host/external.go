@@ -123,7 +123,8 @@ func logLosses(nc *nats.Conn, logger *slog.Logger) {
 
 // connect opens a named connection for a database, or for several if database is "".
 func (t *target) connect(name string, database schema.DatabaseName) (*nats.Conn, error) {
-	options := append(eventlog.ConnectOptions(),
+	dialer := &eventlog.Dialer{}
+	options := append(eventlog.ConnectOptions(), dialer.Option(),
 		nats.Name(strings.Join(strings.Fields("lapse "+string(database)+" "+name), " ")),
 		nats.CustomInboxPrefix(inboxPrefix(name)),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -134,7 +135,9 @@ func (t *target) connect(name string, database schema.DatabaseName) (*nats.Conn,
 				t.Processor.Logger.Warn("nats: "+err.Error(), "connection", name)
 			}
 		}))
-	return t.External.Connect(name, options...)
+	nc, err := t.External.Connect(name, options...)
+	dialer.Connected()
+	return nc, err
 }
 
 // inboxPrefix returns the prefix of a connection's reply subjects. The default _INBOX.
