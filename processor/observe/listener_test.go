@@ -2,8 +2,10 @@ package observe
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -38,5 +40,14 @@ func TestLoggingEventListener(t *testing.T) {
 	LoggingEventListener(slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{ReplaceAttr: withoutTime})))(LogTrimmed{First: 7})
 	if want := "level=INFO msg=\"log trimmed\" first=7\n"; logs.String() != want {
 		t.Errorf("logged %q, want %q", logs.String(), want)
+	}
+}
+
+// TestTakeoverFailedSaysWhy: only the error says why a takeover failed.
+func TestTakeoverFailedSaysWhy(t *testing.T) {
+	var logs bytes.Buffer
+	TakeoverFailed{Err: context.DeadlineExceeded}.Log(slog.New(slog.NewTextHandler(&logs, nil)))
+	if text := logs.String(); !strings.Contains(text, "deadline exceeded") || strings.Contains(text, "another") {
+		t.Errorf("logged %q", text)
 	}
 }

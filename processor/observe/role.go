@@ -78,11 +78,12 @@ func (e LeaseReleaseFailed) Log(to *slog.Logger) {
 	to.Warn("lease release failed; it will expire on its own", "err", e.Err)
 }
 
-// TakeoverFailed reports that another process became the writer first.
+// TakeoverFailed reports that this process had the lease and did not become the writer:
+// another one was faster, or JetStream did not reply.
 type TakeoverFailed struct{ Err error }
 
 func (e TakeoverFailed) Log(to *slog.Logger) {
-	to.Warn("takeover failed: another lapse became the writer first", "err", e.Err)
+	to.Warn("takeover failed: this process stays a standby and tries again", "err", e.Err)
 }
 
 // ConnectionLost reports a lost connection to NATS: "log", "bulk" or "service".
