@@ -17,6 +17,7 @@ import (
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/gate"
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -90,6 +91,7 @@ func (t *target) openGate() error {
 		eventlog.BringTo(bringing, t.Log, nc)
 		logLosses(nc, t.Processor.Logger.With("connection", name))
 	}
+	t.reportSteerable()
 	g, err := gate.Open(clients, streams, gate.Options{Databases: t.Databases, Logger: t.Processor.Logger})
 	if err != nil {
 		return err
@@ -97,6 +99,16 @@ func (t *target) openGate() error {
 	go eventlog.KeepTogether(ctx, t.Log, streams, clients)
 	t.closers = append(t.closers, g.Close)
 	return nil
+}
+
+// reportSteerable reports the first server with a connection of lapse that is steerable.
+func (t *target) reportSteerable() {
+	for _, nc := range t.kept {
+		if version := nc.ConnectedServerVersion(); gate.Steerable(version) {
+			observe.TeeEventListener(observe.LoggingEventListener(t.Processor.Logger), t.Processor.Events)(observe.ServerSteerable{URL: nc.ConnectedUrlRedacted(), Version: version})
+			return
+		}
+	}
 }
 
 // togetherTimeout bounds how long a start waits for connections to move to

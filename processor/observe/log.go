@@ -57,6 +57,15 @@ func (e LogReachable) Log(to *slog.Logger) {
 	to.Info("the log is reachable again", "after", brief(e.After))
 }
 
+// ServerSteerable reports a NATS server between two accounts whose version does not refuse
+// reply subjects below $JS. Both fields are of the server to which lapse is connected.
+type ServerSteerable struct{ URL, Version string }
+
+func (e ServerSteerable) Log(to *slog.Logger) {
+	to.Warn("this NATS publishes replies below $JS. for any client: an account with JetStream or a leaf node may acknowledge for other consumers, "+
+		"and delete the log by an export that the manual forbids (page accounts): upgrade to 2.14.10, or to 2.15.3 or newer", "url", e.URL, "version", e.Version)
+}
+
 // AppendsRejected reports that the log accepts the fence and rejects the appends
 // after it, Times in a row.
 type AppendsRejected struct {
