@@ -58,7 +58,7 @@ func (g *Gate) changeOwned(m *nats.Msg, o operation, subject string, refusal fun
 		if err != nil {
 			return nil, err
 		}
-		return clientsReply(r.Data), nil
+		return shown(r.Data, senderOf(m))
 	})
 }
 

@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-
-	"github.com/lapsedb/lapse/schema"
 )
 
 // create makes a consumer as rules allow, or edits one, see edit.
@@ -42,33 +41,8 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 		return nil, server.NewJSInvalidJSONError(err)
 	}
 	c := &r.Config
-	nameConsumer(c, strings.TrimPrefix(m.Subject, "$JS.API.CONSUMER."), log)
-	if err := check(c, inboxPrefix(m.Reply)); err != nil {
-		return nil, notPermitted(err)
-	}
-	c.DeliverSubject = streamsInbox(c.DeliverSubject)
-	if c.Durable == "" && c.InactiveThreshold <= 0 {
-		// The server stores this default, but compares a request without it.
-		c.InactiveThreshold = server.JsDeleteWaitTimeDefault
-	}
-	if account := accountOf(m); account != "" {
-		setMetadata(c, schema.ConsumerAccount, account)
-		if c.DeliverSubject != "" && strings.Count(c.DeliverSubject, ".") < 2 {
-			return nil, notPermitted(errPush)
-		}
-	} else if isAuditor(m.Reply) {
-		setMetadata(c, madeBy, schema.Auditor)
-	}
-	if r.Action == server.ActionUpdate {
-		if there, err := g.exists(ctx, log, c.Name); err != nil {
-			return nil, err
-		} else if !there {
-			return nil, server.NewJSConsumerDoesNotExistError()
-		}
-	} else if refusal, err := g.full(ctx, log, c.Name, accountOf(m)); err != nil {
+	if err := g.admit(ctx, m, log, r); err != nil {
 		return nil, err
-	} else if refusal != nil {
-		return nil, refusal
 	}
 	asked := *r
 	r.Action = server.ActionCreate
@@ -81,7 +55,7 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 	case err != nil:
 		return nil, err
 	case fault == nil:
-		return clientsReply(answer), nil
+		return shown(answer, senderOf(m))
 	case fault.ErrCode == uint16(server.JSMaximumConsumersLimitErr):
 		fault.Description += fmt.Sprintf(": the NATS server allows %s fewer than lapse: remove those that nobody uses (nats consumer ls %[1]s, nats consumer rm), or raise max_consumers there", log)
 		if now := time.Now(); now.Sub(g.warned) > time.Minute {
@@ -91,6 +65,39 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 		}
 	}
 	return nil, fault
+}
+
+// admit completes a request for a consumer, and returns an error if the client may not have it.
+func (g *Gate) admit(ctx context.Context, m *nats.Msg, log string, r *server.CreateConsumerRequest) error {
+	c, by := &r.Config, senderOf(m)
+	nameConsumer(c, strings.TrimPrefix(m.Subject, "$JS.API.CONSUMER."), log)
+	if err := check(c, inboxPrefix(m.Reply)); err != nil {
+		return notPermitted(err)
+	} else if by.account != "" && c.DeliverSubject != "" && strings.Count(c.DeliverSubject, ".") < 2 {
+		return notPermitted(errPush)
+	}
+	c.DeliverSubject = streamsInbox(c.DeliverSubject)
+	if c.Durable == "" && c.InactiveThreshold <= 0 {
+		// The server stores this default, but compares a request without it.
+		c.InactiveThreshold = server.JsDeleteWaitTimeDefault
+	}
+	by.mark(c)
+	names, err := g.consumers(ctx, log)
+	switch {
+	case err != nil:
+		return err
+	case c.DeliverSubject != "" && g.taken(ctx, log, names, c, by):
+		return notPermitted(errTaken)
+	case r.Action != server.ActionUpdate:
+		if refusal, err := g.full(ctx, log, names, c.Name, by.account); err != nil {
+			return err
+		} else if refusal != nil {
+			return refusal
+		}
+	case !slices.Contains(names, c.Name):
+		return server.NewJSConsumerDoesNotExistError()
+	}
+	return nil
 }
 
 // createOnly has JetStream create a consumer. JetStream fills in defaults, and refuses

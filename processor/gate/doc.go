@@ -6,5 +6,6 @@
 //
 // It imports schema. Start reading at Gate; then operations.go (the requests, one by one),
 // streams.go, create.go and consumer.go (which consumers a client may create), pull.go
-// (reading), edit.go, account.go (requests of other accounts), limit.go and inbox.go.
+// (reading), edit.go, account.go (requests of other accounts), owner.go (whose a consumer
+// is), limit.go, inbox.go and version.go.
 package gate

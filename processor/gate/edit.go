@@ -9,8 +9,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-
-	"github.com/lapsedb/lapse/schema"
 )
 
 // editable names the fields that replace sets.
@@ -42,7 +40,10 @@ func (g *Gate) edit(ctx context.Context, m *nats.Msg, r server.CreateConsumerReq
 		return nil, info.Error, nil
 	}
 	was := info.Config
-	keepOwner(&r.Config, was)
+	ownerOf(was.Metadata).mark(&r.Config)
+	if r.Config.DeliverSubject == "" && senderOf(m) != ownerOf(was.Metadata) { // it is not shown to them
+		r.Config.DeliverSubject = was.DeliverSubject
+	}
 	if r.Config.MaxAckPending != was.MaxAckPending { // one that is older than the limit keeps it
 		r.Config.MaxAckPending = min(r.Config.MaxAckPending, maxAckPending)
 	}
@@ -83,25 +84,6 @@ func createSubject(r server.CreateConsumerRequest) string {
 	return "$JS.API.CONSUMER.CREATE." + r.Stream + "." + r.Config.Name
 }
 
-// keepOwner leaves the entries of the metadata by which the gate knows whose a consumer
-// is.
-func keepOwner(c, was *server.ConsumerConfig) {
-	for _, key := range []string{madeBy, schema.ConsumerAccount} {
-		if by, there := was.Metadata[key]; there {
-			setMetadata(c, key, by)
-		} else {
-			delete(c.Metadata, key)
-		}
-	}
-}
-
-func setMetadata(c *server.ConsumerConfig, key, value string) {
-	if c.Metadata == nil {
-		c.Metadata = map[string]string{}
-	}
-	c.Metadata[key] = value
-}
-
 // mayEdit returns why a client may not edit a consumer, nil if it may: who may delete it
 // may edit it.
 func (g *Gate) mayEdit(ctx context.Context, m *nats.Msg, c *server.ConsumerConfig) (why, err error) {
@@ -119,7 +101,7 @@ func (g *Gate) mayEdit(ctx context.Context, m *nats.Msg, c *server.ConsumerConfi
 // ownInbox reports whether the sender of a request receives the reply, as far as the gate
 // can tell. An auditor, who creates consumers as others do, could name an inbox that is no
 // auditor's. It can't guess where another client listens to all of its replies, and an
-// inbox that it sees as a deliver_subject has no other beside it. Where somebody listens
+// inbox that it knows as a deliver_subject has no other beside it. Where somebody listens
 // to the inboxes of all clients, there is no telling.
 func (g *Gate) ownInbox(ctx context.Context, inbox string) (bool, error) {
 	client := strings.TrimSuffix(inbox, "."+lastToken(inbox))

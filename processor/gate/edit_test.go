@@ -25,7 +25,7 @@ func TestEditors(t *testing.T) {
 	if _, err := js.CreateConsumer(ctx(t), log, c); err != nil {
 		t.Fatal(err)
 	}
-	// A push consumer, whose inbox everybody can see.
+	// A push consumer, whose inbox the auditor may know.
 	pushed, err := client.SubscribeSync(nats.NewInbox())
 	if err != nil {
 		t.Fatal(err)

@@ -35,8 +35,10 @@ type Gate struct {
 	calls   chan struct{} // limits the calls in flight
 	pulled  pulled
 
-	creating sync.Mutex // held while consumers are counted and one is made
-	warned   time.Time  // the last warning that the server allows too few
+	creating   sync.Mutex // held while consumers are counted and one is made
+	warned     time.Time  // the last warning that the server allows too few
+	deliveries sync.Map   // delivery by stream.consumer, see taken
+	delivering time.Time  // when deliveries was empty
 
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc
@@ -197,7 +199,10 @@ func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 		add("$JS.FC."+log+".>", group, g.pass)
 		add(db.Events()+">", group, g.refusePublish)
 		// Another gate may be the one that deletes a consumer.
-		add("$JS.API.CONSUMER.DELETE."+log+".*", "", func(m *nats.Msg) { g.pulled.forget(consumerOf(m)) })
+		add("$JS.API.CONSUMER.DELETE."+log+".*", "", func(m *nats.Msg) {
+			g.pulled.forget(consumerOf(m))
+			g.deliveries.Delete(consumerOf(m))
+		})
 	}
 	for _, subject := range []string{"$KV.>", "$O.>"} {
 		add(subject, group, g.refusePublish)
@@ -284,7 +289,7 @@ func (g *Gate) call(m *nats.Msg, o operation) {
 		if err != nil {
 			return nil, err
 		}
-		return clientsReply(r.Data), nil
+		return shown(r.Data, senderOf(m))
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -25,26 +26,28 @@ const (
 	neededConsumers = maxConsumers + maxReaders + 64
 )
 
-// full returns the error if a limit of consumers is reached, nil if not. A consumer
-// that exists does not count twice.
-func (g *Gate) full(ctx context.Context, log, name, account string) (*server.ApiError, error) {
-	clients, readers, err := g.count(ctx, log)
-	if err != nil {
-		return nil, err
+// full returns the error if a limit of consumers is reached, nil if not. names are all
+// consumers of the log. A consumer that exists does not count twice.
+func (g *Gate) full(ctx context.Context, log string, names []string, name, account string) (*server.ApiError, error) {
+	readers := 0
+	for _, name := range names {
+		if strings.HasPrefix(name, schema.ReaderConsumer) {
+			readers++
+		}
 	}
-	of, n, limit := "consumers of clients", clients, maxConsumers
+	of, n, limit := "consumers of clients", len(names)-readers, maxConsumers
 	if strings.HasPrefix(name, schema.ReaderConsumer) {
 		of, n, limit = "short-lived readers", readers, maxReaders
 	}
-	if account != "" && n < limit && clients+readers >= maxOfAccount {
+	if account != "" && n < limit && len(names) >= maxOfAccount {
+		var err error
 		of, limit = "consumers of account "+account, maxOfAccount
-		n, err = g.countOf(ctx, log, account)
+		if n, err = g.countOf(ctx, log, account); err != nil {
+			return nil, err
+		}
 	}
-	if n < limit || err != nil {
-		return nil, err
-	}
-	if there, err := g.exists(ctx, log, name); there || err != nil {
-		return nil, err
+	if n < limit || slices.Contains(names, name) {
+		return nil, nil
 	}
 	e := *server.NewJSMaximumConsumersLimitError()
 	e.Description = fmt.Sprintf("%s: %s has %d %s, and %d are allowed: remove those that nobody uses (nats consumer ls %[2]s, nats consumer rm), "+
@@ -52,8 +55,8 @@ func (g *Gate) full(ctx context.Context, log, name, account string) (*server.Api
 	return &e, nil
 }
 
-// count counts the consumers of a log except lapse's own.
-func (g *Gate) count(ctx context.Context, log string) (clients, readers int, err error) {
+// consumers returns the names of the consumers of a log except lapse's own.
+func (g *Gate) consumers(ctx context.Context, log string) (names []string, err error) {
 	for seen := 0; ; {
 		var page server.JSApiConsumerNamesResponse
 		err := g.askJSON(ctx, "$JS.API.CONSUMER.NAMES."+log, fmt.Appendf(nil, `{"offset":%d}`, seen), &page)
@@ -61,19 +64,15 @@ func (g *Gate) count(ctx context.Context, log string) (clients, readers int, err
 			err = page.Error
 		}
 		if err != nil {
-			return 0, 0, err
+			return nil, err
 		}
 		for _, name := range page.Consumers {
-			switch {
-			case isServers(name):
-			case strings.HasPrefix(name, schema.ReaderConsumer):
-				readers++
-			default:
-				clients++
+			if !isServers(name) {
+				names = append(names, name)
 			}
 		}
 		if seen += len(page.Consumers); len(page.Consumers) == 0 || seen >= page.Total {
-			return clients, readers, nil
+			return names, nil
 		}
 	}
 }
