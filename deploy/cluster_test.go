@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/child"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -31,24 +32,28 @@ const (
 // patience bounds the wait for each condition of a test.
 const patience = 60 * time.Second
 
-// cluster is a set of nodes that run with nats.conf, in this process.
+// cluster is a set of nodes that run with nats.conf.
 type cluster struct {
-	nodes  []*server.Server
+	nodes  []*server.Server // in this process; nil for programs
 	urls   []string
 	routes []string // of all three nodes
 	stores []string
+
+	programs []*harness.Process // see natsServer
 
 	mu       sync.Mutex
 	messages []string // warnings and errors
 }
 
+// natsServer is the program that a node runs, "" for the server in this process. Tests that
+// look into the server cannot use it; test/tools/oldest has those that can.
+var natsServer = os.Getenv("TEST_NATS_SERVER")
+
 // natsConf is the shipped configuration of a node.
 const natsConf = "../nats.conf"
 
-// nodeOptions reads nats.conf, or a changed one, with the variables of a node and the
-// certificates in a directory. The variables are not in the environment of this process,
-// which other tests share.
-func nodeOptions(config, secrets, name, listen, route, store string, routes []string) (*server.Options, error) {
+// nodeVariables returns the variables of a node with the certificates in a directory.
+func nodeVariables(secrets, name, listen, route, store string, routes []string) map[string]string {
 	all := maps.Clone(environment)
 	for variable, file := range map[string]string{"NATS_CERT": "cert.pem", "NATS_KEY": "key.pem", "NATS_ROUTE_CERT": "route-cert.pem", "NATS_ROUTE_KEY": "route-key.pem"} {
 		all[variable] = filepath.Join(secrets, name, file)
@@ -58,10 +63,17 @@ func nodeOptions(config, secrets, name, listen, route, store string, routes []st
 	}
 	all["NATS_MAX_STORE"], all["NATS_MONITOR"], all["NATS_ROUTE_CA"] = "10GB", "127.0.0.1:-1", filepath.Join(secrets, "route-ca.pem")
 	all["NATS_NAME"], all["NATS_LISTEN"], all["NATS_CLUSTER"], all["NATS_CLUSTER_ADVERTISE"], all["NATS_STORE"] = name, listen, route, route, store
+	return all
+}
+
+// nodeOptions reads nats.conf, or a changed one, with the variables of a node. They are not
+// in the environment of this process, which other tests share.
+func nodeOptions(config, secrets, name, listen, route, store string, routes []string) (*server.Options, error) {
 	text, err := os.ReadFile(config)
 	if err != nil {
 		return nil, err
 	}
+	all := nodeVariables(secrets, name, listen, route, store, routes)
 	o := &server.Options{}
 	err = o.ProcessConfigString(os.Expand(string(text), func(name string) string {
 		if value, ok := all[name]; ok {
@@ -84,7 +96,12 @@ func startCluster(t *testing.T, n int) *cluster {
 // start starts the i-th node, also again.
 func (c *cluster) start(t *testing.T, i int, config string) {
 	t.Helper()
-	o, err := nodeOptions(config, secrets, fmt.Sprint("nats-", i+1), strings.TrimPrefix(c.urls[i], "tls://"), c.routes[i], c.stores[i], c.routes)
+	name, listen := fmt.Sprint("nats-", i+1), strings.TrimPrefix(c.urls[i], "tls://")
+	if natsServer != "" {
+		c.runProgram(t, config, nodeVariables(secrets, name, listen, c.routes[i], c.stores[i], c.routes))
+		return
+	}
+	o, err := nodeOptions(config, secrets, name, listen, c.routes[i], c.stores[i], c.routes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +122,25 @@ func (c *cluster) run(t *testing.T, o *server.Options) *server.Server {
 	return s
 }
 
+// runProgram starts a node as a process of its own until the test ends.
+func (c *cluster) runProgram(t *testing.T, config string, variables map[string]string) {
+	t.Helper()
+	cmd := child.Command(t, natsServer, "--config", config)
+	for variable, value := range variables {
+		cmd.Env = append(cmd.Env, variable+"="+value)
+	}
+	p := harness.StartProcess(t, cmd, nil)
+	t.Cleanup(p.Kill)
+	select {
+	case <-p.Ready:
+	case <-p.Ended:
+		t.Fatalf("a node ends: %s", p.Output())
+	case <-time.After(patience):
+		t.Fatalf("a node does not start: %s", p.Output())
+	}
+	c.programs = append(c.programs, p)
+}
+
 // startClusterWith is startCluster with another nats.conf.
 func startClusterWith(t *testing.T, config string, n int) *cluster {
 	t.Helper()
@@ -116,7 +152,7 @@ func startClusterWith(t *testing.T, config string, n int) *cluster {
 		c.start(t, i, config)
 	}
 	for _, s := range c.nodes {
-		if !s.ReadyForConnections(patience) {
+		if s != nil && !s.ReadyForConnections(patience) {
 			t.Fatalf("a node does not start: %s", c.log())
 		}
 	}
@@ -127,6 +163,9 @@ func startClusterWith(t *testing.T, config string, n int) *cluster {
 	defer nc.Close()
 	js, _ := jetstream.New(nc)
 	repeat(t, func(ctx context.Context) error { _, err := js.AccountInfo(ctx); return err })
+	if natsServer != "" {
+		return c
+	}
 	eventually(t, "the leader knows that every node is there", func() bool {
 		return slices.ContainsFunc(c.nodes, func(s *server.Server) bool {
 			known, err := s.Jsz(nil)
@@ -171,7 +210,11 @@ func (c *cluster) connect(t *testing.T, user string, opts ...nats.Option) *nats.
 func (c *cluster) log() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return strings.Join(c.messages, "\n")
+	messages := slices.Clone(c.messages)
+	for _, p := range c.programs {
+		messages = append(messages, p.Output())
+	}
+	return strings.Join(messages, "\n")
 }
 
 // auditorsReader matches the refusal to delete a reader's consumer.
@@ -179,9 +222,7 @@ var auditorsReader = regexp.MustCompile(`"\$JS\.API\.CONSUMER\.DELETE\.LAPSE_\w+
 
 // violations returns the log lines of the servers about permission violations.
 func (c *cluster) violations() (found []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, line := range c.messages {
+	for _, line := range strings.Split(c.log(), "\n") {
 		// An auditor may delete no consumer. nats.go tries to delete the old one when it
 		// recreates a reader's, as it does after a busy machine was silent for a while.
 		if strings.Contains(line, "Violation") && !auditorsReader.MatchString(line) {
