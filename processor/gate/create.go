@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -89,15 +88,12 @@ func (g *Gate) admit(ctx context.Context, m *nats.Msg, log string, r *server.Cre
 	case c.DeliverSubject != "" && g.taken(ctx, log, names, c, by):
 		return notPermitted(errTaken)
 	case r.Action != server.ActionUpdate:
-		if refusal, err := g.full(ctx, log, names, c.Name, by.account); err != nil {
-			return err
-		} else if refusal != nil {
-			return refusal
-		}
-	case !slices.Contains(names, c.Name):
-		return server.NewJSConsumerDoesNotExistError()
+		return g.full(ctx, log, names, c.Name, by.account)
 	}
-	return nil
+	if there, err := g.exists(ctx, log, c.Name); err != nil || there {
+		return err
+	}
+	return server.NewJSConsumerDoesNotExistError()
 }
 
 // createOnly has JetStream create a consumer. JetStream fills in defaults, and refuses

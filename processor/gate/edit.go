@@ -41,7 +41,7 @@ func (g *Gate) edit(ctx context.Context, m *nats.Msg, r server.CreateConsumerReq
 	}
 	was := info.Config
 	ownerOf(was.Metadata).mark(&r.Config)
-	if r.Config.DeliverSubject == "" && senderOf(m) != ownerOf(was.Metadata) { // it is not shown to them
+	if r.Config.DeliverSubject == "" && senderOf(m) != ownerOf(was.Metadata) { // as it is shown to them
 		r.Config.DeliverSubject = was.DeliverSubject
 	}
 	if r.Config.MaxAckPending != was.MaxAckPending { // one that is older than the limit keeps it

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -28,7 +27,7 @@ const (
 
 // full returns the error if a limit of consumers is reached, nil if not. names are all
 // consumers of the log. A consumer that exists does not count twice.
-func (g *Gate) full(ctx context.Context, log string, names []string, name, account string) (*server.ApiError, error) {
+func (g *Gate) full(ctx context.Context, log string, names []string, name, account string) error {
 	readers := 0
 	for _, name := range names {
 		if strings.HasPrefix(name, schema.ReaderConsumer) {
@@ -43,16 +42,19 @@ func (g *Gate) full(ctx context.Context, log string, names []string, name, accou
 		var err error
 		of, limit = "consumers of account "+account, maxOfAccount
 		if n, err = g.countOf(ctx, log, account); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if n < limit || slices.Contains(names, name) {
-		return nil, nil
+	if n < limit {
+		return nil
+	}
+	if there, err := g.exists(ctx, log, name); there || err != nil {
+		return err
 	}
 	e := *server.NewJSMaximumConsumersLimitError()
 	e.Description = fmt.Sprintf("%s: %s has %d %s, and %d are allowed: remove those that nobody uses (nats consumer ls %[2]s, nats consumer rm), "+
 		"use one durable for each application, and give others an inactive_threshold", e.Description, log, n, of, limit)
-	return &e, nil
+	return &e
 }
 
 // consumers returns the names of the consumers of a log except lapse's own.

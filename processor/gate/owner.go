@@ -59,8 +59,8 @@ const (
 )
 
 // taken reports whether a consumer of another owner delivers where c would. names are all
-// consumers of the log. It asks for each that it does not know: a list of consumers takes
-// JetStream 4 s while a node does not reply. The caller holds g.creating.
+// consumers of the log. It asks for each that it does not know, since JetStream takes 4 s to
+// list them while a node does not reply. The caller holds g.creating.
 func (g *Gate) taken(ctx context.Context, log string, names []string, c *server.ConsumerConfig, by owner) bool {
 	if now := time.Now(); now.Sub(g.delivering) > knownFor {
 		g.deliveries.Clear()
@@ -74,11 +74,11 @@ func (g *Gate) taken(ctx context.Context, log string, names []string, c *server.
 			continue
 		}
 		asking.Go(func() {
-			var d delivery
-			if info, err := g.info(ctx, log, name); err == nil && info.ConsumerInfo != nil {
-				d = delivery{info.Config.DeliverSubject, ownerOf(info.Config.Metadata)}
+			if info, err := g.info(ctx, log, name); err != nil {
+				g.deliveries.Store(log+"."+name, delivery{})
+			} else if info.ConsumerInfo != nil { // else it is new, or gone
+				g.deliveries.Store(log+"."+name, delivery{info.Config.DeliverSubject, ownerOf(info.Config.Metadata)})
 			}
-			g.deliveries.Store(log+"."+name, d)
 		})
 	}
 	asking.Wait()
