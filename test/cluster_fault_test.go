@@ -42,6 +42,7 @@ var faults = []fault{
 	{"the writer is asked to end", (*scene).endWriter, time.Second, false},
 	{"the writer is frozen", (*scene).freezeWriter, 2 * lease, false},
 	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease, false},
+	{"all restart at once", (*scene).restartAll, 5 * time.Second, false},
 	{"a standby begins again", (*scene).newStandby, time.Second, false},
 	{"the leader of the log is killed", (*scene).killLeader, 0, true},
 	{"the writer and the leader of the log are killed", (*scene).killBoth, 0, true},
@@ -120,6 +121,21 @@ func (s *scene) endWriter() time.Time {
 	s.note("%s ended within %s", w.name, took.Round(time.Millisecond))
 	s.writes.after(s.t, ended)
 	w.Restart()
+	return ended
+}
+
+// restartAll restarts all processors, as an upgrade or docker compose restart does.
+func (s *scene) restartAll() time.Time {
+	for _, p := range s.processors {
+		p.Signal(syscall.SIGTERM)
+	}
+	for _, p := range s.processors {
+		<-p.Ended()
+	}
+	ended := time.Now()
+	for _, p := range s.processors {
+		p.Restart()
+	}
 	return ended
 }
 
