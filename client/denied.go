@@ -116,5 +116,5 @@ func (c *Client) noPermission() *Error {
 // noLog is the error for a denial of a subject of the log.
 func (c *Client) noLog() *Error {
 	stream := c.database.LogStream()
-	return ErrUnavailable.With("this NATS user may not read the log of database %q: check the name of the database, and permit the user %[2]sSTREAM.INFO.%[3]s, %[2]sSTREAM.MSG.GET.%[3]s and %[2]sCONSUMER.CREATE.%[3]s.>", c.database, c.api(), stream)
+	return ErrUnavailable.With("this NATS user has no permission to read the log of database %q: check the name of the database, and permit %[2]sSTREAM.INFO.%[3]s, %[2]sSTREAM.MSG.GET.%[3]s and %[2]sCONSUMER.CREATE.%[3]s.>", c.database, c.api(), stream)
 }
