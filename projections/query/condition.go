@@ -23,6 +23,7 @@ type condition struct {
 	paths     *values.Paths
 	params    []values.Pointer // that CEL reads, by slot
 	constants []constantSource
+	footprint int // bytes, estimated
 }
 
 // compiler compiles conditions.
@@ -77,6 +78,10 @@ func (c *compiler) compile(where string) (*condition, error) {
 	if err := unusable(native.Expr()); err != nil {
 		return nil, err
 	}
+	bytes, err := footprint(native.Expr())
+	if err != nil {
+		return nil, err
+	}
 	expression := ast.NewExprFactory().CopyExpr(native.Expr())
 	loosen(native)
 	checked, issues := c.language.Check(parsed)
@@ -99,7 +104,7 @@ func (c *compiler) compile(where string) (*condition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &condition{predicate: p, names: b.slots.names, params: b.params.pointers, paths: values.NewPaths(b.slots.pointers), constants: b.constants}, nil
+	return &condition{predicate: p, names: b.slots.names, params: b.params.pointers, paths: values.NewPaths(b.slots.pointers), constants: b.constants, footprint: bytes}, nil
 }
 
 // loosen makes CEL check names and functions but not operand types, which depend on
