@@ -119,7 +119,9 @@ type Options struct {
 	// Version is the semantic version in status; 0.0.0 if empty.
 	Version string
 
-	held *atomic.Int64 // bytes of requests of all databases in the process, see Shared
+	// Of all databases in the process, see Shared.
+	held       *atomic.Int64 // bytes of requests
+	conditions *query.Conditions
 }
 
 // Minimum sizes of each of n databases' share.
@@ -129,13 +131,13 @@ const (
 )
 
 // Shared returns o, which has its defaults, for each of n databases that one process
-// serves: they share the block cache and the limit of request bytes, and divide
-// memtables and recent documents. Call release after the last of them has stopped.
+// serves: they share the block cache, compiled conditions and the limit of request bytes, and
+// divide memtables and recent documents. Call release after the last of them has stopped.
 func (o Options) Shared(n int) (_ Options, release func()) {
 	if n == 1 {
 		return o, func() {}
 	}
-	o.held = new(atomic.Int64)
+	o.held, o.conditions = new(atomic.Int64), query.NewConditions()
 	cache := pebble.NewCache(o.Projection.CacheBytes)
 	o.Projection.Cache = cache
 	o.Projection.MemTableBytes = max(o.Projection.MemTableBytes/uint64(n), leastMemTable)

@@ -148,8 +148,9 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 		Stale: o.Retain > 0}
 	p.service = &service.Service{Config: o.forService(), Store: store, Log: log, Mutations: mutations, Writer: w, Retention: p.retention, Clock: clock, Lease: p.lease}
 	p.service.Engine, err = query.New(query.Options{
-		Limits: o.Query,
-		Secret: log.Secret("cursors"),
+		Limits:     o.Query,
+		Secret:     log.Secret("cursors"),
+		Conditions: o.conditions,
 		Pacer: func() func(context.Context, time.Duration) {
 			return p.service.Pacer(service.QueryPause * time.Duration(o.QueryWorkers))
 		},

@@ -13,14 +13,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2"
-
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
-
-// conditionsKept is the size of the cache of compiled conditions.
-const conditionsKept = 256
 
 // Engine answers queries, each in the caller's goroutine. It is safe for concurrent
 // use.
@@ -28,7 +23,7 @@ type Engine struct {
 	limits     Limits
 	pacer      func() func(context.Context, time.Duration)
 	compiler   *compiler
-	conditions *lru.Cache[string, *condition]
+	conditions *Conditions
 	sealer     sealer
 }
 
@@ -41,6 +36,8 @@ type Options struct {
 	// work with the time worked since the last call. It may delay the query in favour
 	// of others, until ctx is done. None if nil.
 	Pacer func() (pace func(ctx context.Context, worked time.Duration))
+	// Conditions caches compiled conditions, also of other Engines; one of its own if nil.
+	Conditions *Conditions
 }
 
 // New returns an Engine.
@@ -50,11 +47,10 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	conditions, err := lru.New[string, *condition](conditionsKept)
-	if err != nil {
-		return nil, err
+	if o.Conditions == nil {
+		o.Conditions = NewConditions()
 	}
-	return &Engine{limits: l, pacer: o.Pacer, compiler: c, conditions: conditions, sealer: sealer{o.Secret}}, nil
+	return &Engine{limits: l, pacer: o.Pacer, compiler: c, conditions: o.Conditions, sealer: sealer{o.Secret}}, nil
 }
 
 // Reply is the answer to a query.
@@ -129,14 +125,14 @@ func (e *Engine) condition(where string) (*condition, *schema.Error) {
 	if len(where) > e.limits.ExpressionBytes {
 		return nil, schema.ErrBadQuery.With("where has %d bytes: at most %d are allowed", len(where), e.limits.ExpressionBytes)
 	}
-	if c, ok := e.conditions.Get(where); ok {
+	if c := e.conditions.get(e.limits, where); c != nil {
 		return c, nil
 	}
 	c, err := e.compiler.compile(where)
 	if err != nil {
 		return nil, schema.ErrBadQuery.With("where: %v", err)
 	}
-	e.conditions.Add(where, c)
+	e.conditions.add(e.limits, where, c)
 	return c, nil
 }
 

@@ -1,15 +1,18 @@
 package query_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // hundred returns a collection of d0 to d99 with the indexed member n from 0 on, and
@@ -54,6 +57,9 @@ func TestLimits(t *testing.T) {
 
 		{"expression", query.Limits{ExpressionBytes: 10}, `{"where":"doc.n == 1"}`, nil},
 		{"expression", query.Limits{ExpressionBytes: 9}, `{"where":"doc.n == 1"}`, schema.ErrBadQuery},
+		{"memory", query.Limits{}, `{"where":"doc.s.matches('^[a-z0-9._-]{1,64}@[a-z0-9.-]+$')"}`, nil},
+		{"memory of a class", query.Limits{}, `{"where":"doc.s.matches('^\\\\pL{240}$')"}`, schema.ErrBadQuery},
+		{"memory of expressions", query.Limits{}, `{"where":"` + strings.Repeat("doc.s.matches('^a{99}$') || ", 200) + `false"}`, schema.ErrBadQuery},
 		{"nesting", query.Limits{Nesting: 20}, `{"where":"` + strings.Repeat("!(", 5) + "doc.n == 1" + strings.Repeat(")", 5) + `"}`, nil},
 		{"nesting", query.Limits{Nesting: 20}, `{"where":"` + strings.Repeat("!(", 30) + "doc.n == 1" + strings.Repeat(")", 30) + `"}`, schema.ErrBadQuery},
 
@@ -65,6 +71,7 @@ func TestLimits(t *testing.T) {
 		{"cost of a result", query.Limits{Cost: 900}, `{"where":"doc.s.split('').size() == 1"}`, schema.ErrTooLarge},
 		{"cost of lists", query.Limits{Cost: 1000}, `{"where":"doc.l.exists(a, doc.l + [a] == [])"}`, schema.ErrTooLarge},
 	} {
+		c.limits.Time = cmp.Or(c.limits.Time, time.Minute) // enough for any machine
 		_, _, err := ask(newEngine(t, c.limits), l.store, naiveNow, c.body)
 		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s, %.100s: %v, want %v", c.name, c.body, err, c.want)
@@ -74,6 +81,35 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %q is no line that says what to do", c.name, fault.Message)
 		}
 	}
+}
+
+// TestConditionsAreBounded: compiled conditions have a limit in bytes, for all engines that
+// share a cache.
+func TestConditionsAreBounded(t *testing.T) {
+	l := hundred(t, "text")
+	conditions := query.NewConditions()
+	var engines []*query.Engine
+	for range 2 {
+		engine, err := query.New(query.Options{Conditions: conditions})
+		if err != nil {
+			t.Fatal(err)
+		}
+		engines = append(engines, engine)
+	}
+	answer := func(engine *query.Engine, where string) {
+		if _, _, err := ask(engine, l.store, naiveNow, `{"where":"`+where+`"}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer(engines[0], "doc.s + 'a' == 'texta'")
+	before := stress.Heap()
+	for n := range 200 {
+		answer(engines[n%2], fmt.Sprintf(`doc.n == %d && doc.s.matches('^\\\\pL{100}$')`, n))
+	}
+	if more := stress.Heap() - before; more > 24<<20 {
+		t.Errorf("the heap is %d MiB larger", more>>20)
+	}
+	runtime.KeepAlive(engines)
 }
 
 // TestFullPageIsKept: a page that is full before a limit is exceeded is returned, though
