@@ -47,6 +47,10 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 				return WrongValue("operations", value, "a list of at most "+strconv.Itoa(MaxOperations))
 			}
 			given = true
+			// Counted first: a body of a megabyte can have half a million.
+			if n := values.Value(value).Len(); n > MaxOperations {
+				return ErrBadRequest.With("the batch has %d operations: at most %d are allowed", n, MaxOperations)
+			}
 			values.Value(value).Elements(func(operation values.Value) bool {
 				operations = append(operations, operation)
 				return true
@@ -59,9 +63,6 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 	}
 	if !given {
 		return nil, ErrBadRequest.With("the batch has no operations: give a list of at most %d", MaxOperations)
-	}
-	if n := len(operations); n > MaxOperations {
-		return nil, ErrBadRequest.With("the batch has %d operations: at most %d are allowed", n, MaxOperations)
 	}
 	for _, raw := range operations {
 		b.Operations = append(b.Operations, parseOperation(collection, raw))
