@@ -5,6 +5,7 @@ import (
 
 	"cel.dev/cel-go/common/ast"
 
+	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/values"
 )
 
@@ -104,11 +105,12 @@ func constantOf(e ast.Expr, list bool) (constantSource, bool) {
 }
 
 // bind resolves the constants for a query's params, an object or nil.
-func (c *condition) bind(params values.Value) []constant {
+func (c *condition) bind(params values.Value) ([]constant, *schema.Error) {
 	bound := make([]constant, len(c.constants))
+	room := maxParams
 	for i, source := range c.constants {
 		if !source.list {
-			bound[i].operand = source.resolve(params)
+			bound[i].operand = source.resolve(params, &room)
 			continue
 		}
 		if source.inParams {
@@ -123,15 +125,26 @@ func (c *condition) bind(params values.Value) []constant {
 			})
 		}
 		for _, one := range source.members {
-			bound[i].add(one.resolve(params))
+			bound[i].add(one.resolve(params, &room))
 		}
 	}
-	return bound
+	if room < 0 {
+		return nil, schema.ErrBadQuery.With("where: the arrays and objects of params that it compares have more than %d bytes, counting those within others again: compare fewer that contain each other", maxParams)
+	}
+	return bound, nil
 }
 
-func (s *constantSource) resolve(params values.Value) operand {
+// resolve returns the operand. It subtracts the bytes of an array or object of params from
+// room, and resolves none beyond it: each has a key of its own, even if another contains it.
+func (s *constantSource) resolve(params values.Value, room *int) operand {
 	if !s.inParams {
 		return s.literal
 	}
-	return operandOf(params.At(s.path))
+	v := params.At(s.path)
+	if kind := v.Kind(); kind == values.Array || kind == values.Object {
+		if *room -= len(v); *room < 0 {
+			return operand{}
+		}
+	}
+	return operandOf(v)
 }

@@ -109,7 +109,9 @@ func (e *Engine) Answer(ctx context.Context, store *projections.Store, ask Ask) 
 	}
 	r.now = r.clock()
 	if condition != nil {
-		r.where = condition.evaluate(ctx, q.params, r.worked)
+		if r.where, fault = condition.evaluate(ctx, q.params, r.worked); fault != nil {
+			return reply, fault
+		}
 	}
 	if reply.Body, err = r.answer(); err != nil {
 		return reply, e.limits.explain(err)

@@ -36,17 +36,21 @@ type evaluation struct {
 }
 
 // evaluate binds a condition to params. For worked see run.worked.
-func (c *condition) evaluate(ctx context.Context, params values.Value, worked func(bytes int)) *evaluation {
+func (c *condition) evaluate(ctx context.Context, params values.Value, worked func(bytes int)) (*evaluation, *schema.Error) {
 	if params == nil {
 		params = values.Value("{}")
 	}
+	constants, fault := c.bind(params)
+	if fault != nil {
+		return nil, fault
+	}
 	e := &evaluation{
-		condition: c, constants: c.bind(params), ctx: ctx, params: params,
+		condition: c, constants: constants, ctx: ctx, params: params,
 		results: make([]ref.Val, len(c.names)), args: make([]ref.Val, len(c.params)),
 	}
 	e.adapter = adapter{plain.Adapter, &e.left, worked}
 	e.found.Passed = worked
-	return e
+	return e, nil
 }
 
 // matches reports whether the condition is true for a document. An error means that a

@@ -50,6 +50,8 @@ func TestLimits(t *testing.T) {
 		{"page", query.Limits{Bytes: 1000}, `{"select":["/id"]}`, nil},
 		{"params", query.Limits{}, `{"where":"doc.n in params.l || doc.n in params.l","params":{"l":[` + strings.Repeat("1,", 100_000) + `1]}}`, nil},
 		{"params", query.Limits{}, `{"where":"doc.n in params.l","params":{"l":[` + strings.Repeat("1,", 200_000) + `1]}}`, schema.ErrBadRequest},
+		{"params within params", query.Limits{}, `{"where":"doc.n == params.a || doc.n == params.a.a || doc.n in [params.a]","params":{"a":{"a":[` + strings.Repeat("1,", 30_000) + `1]}}}`, nil},
+		{"params within params", query.Limits{}, `{"where":"doc.n == params.a || doc.n == params.a.a || doc.n in [params.a]","params":{"a":{"a":[` + strings.Repeat("1,", 60_000) + `1]}}}`, schema.ErrBadQuery},
 		{"cursor in the page", query.Limits{Bytes: 100}, `{"limit":1,"select":["/id"],"orderBy":[{"path":"/s"}]}`, schema.ErrTooLarge},
 
 		{"time", query.Limits{Time: time.Nanosecond}, `{"where":"doc.m == 100"}`, schema.ErrTimeout},

@@ -42,7 +42,7 @@ func TestWorkReportedWithinDocument(t *testing.T) {
 			t.Fatalf("%s: %v", where, err)
 		}
 		called, most := 0, 0
-		e := condition.evaluate(t.Context(), values.Value(`{"n":`+digits+`}`), func(bytes int) {
+		e, _ := condition.evaluate(t.Context(), values.Value(`{"n":`+digits+`}`), func(bytes int) {
 			called++
 			most = max(most, bytes)
 		})
