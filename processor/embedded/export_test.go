@@ -29,3 +29,11 @@ func (s *Server) Subscriptions(account string) (subjects []string, err error) {
 	}
 	return subjects, nil
 }
+
+// Includes returns the paths that includes finds.
+func Includes(text string) (paths []string) {
+	for _, i := range includes(text) {
+		paths = append(paths, i.path)
+	}
+	return paths
+}

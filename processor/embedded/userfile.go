@@ -108,9 +108,18 @@ var setElsewhere = map[string]string{
 // readFile reads the configuration file and checks it, as far as its text says what it
 // means. The streams of all accounts may take room bytes; 0 if that is unknown.
 func (o *Options) readFile(room int64) (*userFile, error) {
+	if err := CheckFile(o.Config); err != nil {
+		return nil, &ConfigError{"--nats-config " + err.Error()}
+	}
+	if err := checkIncludes(o.Config, nil, new(int)); err != nil {
+		return nil, err
+	}
 	parsed, err := conf.ParseFileWithChecks(o.Config)
 	if err != nil {
 		return nil, &ConfigError{parseError(o.Config, err)}
+	}
+	if err := checkFiles(parsed, place{o.Config, 1}); err != nil {
+		return nil, err
 	}
 	u := &userFile{keys: map[string]any{}, place: place{o.Config, 1}, accounts: accounts{
 		Options: o, of: map[string]any{}, sources: map[string]place{}, file: cmp.Or(room, math.MaxInt64), memory: maxMemory,
