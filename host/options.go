@@ -153,6 +153,14 @@ func (o Options) embedded() embedded.Options {
 // HOST:PORT. A host name other than localhost may mean any interface.
 func Loopback(address string) bool { return embedded.Loopback(address) }
 
+// ReadFile returns the content of a file that a user names, or an error if it has more than
+// 1 MiB: a device may never end.
+func ReadFile(name string) ([]byte, error) { return embedded.ReadFile(name) }
+
+// CheckFile returns an error if a library must not read a file that a user names: it is not
+// a regular file, or it has more than 1 MiB. A file that does not exist is no error.
+func CheckFile(name string) error { return embedded.CheckFile(name) }
+
 func (o Options) ensureDefaults() Options {
 	o.StoreDir = cmp.Or(o.StoreDir, "data")
 	o.Processor.Logger = cmp.Or(o.Processor.Logger, slog.New(slog.DiscardHandler))

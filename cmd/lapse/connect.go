@@ -16,6 +16,7 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -171,6 +172,9 @@ func (c *connection) login() (opts []nats.Option, err error) {
 	case (c.cert == "") != (c.key == ""):
 		return nil, errHalfCertificate
 	}
+	if err := checkFiles(namedFile{"creds", c.creds}, namedFile{"nkey", c.nkey}, namedFile{"tls-ca", c.ca}, namedFile{"tls-cert", c.cert}, namedFile{"tls-key", c.key}); err != nil {
+		return nil, err
+	}
 	if c.creds != "" || c.nkey != "" {
 		opts = append(opts, func(o *nats.Options) error {
 			o.User, o.Password, o.Token, o.Nkey, o.UserJWT, o.SignatureCB = "", "", "", "", nil, nil
@@ -194,6 +198,19 @@ func (c *connection) login() (opts []nats.Option, err error) {
 }
 
 var errHalfCertificate = usageErrorf("--tls-cert and --tls-key go together: give both")
+
+// namedFile is a file that a flag names; path is empty without the flag.
+type namedFile struct{ flag, path string }
+
+// checkFiles returns a usage error for the first file that nats.go must not read.
+func checkFiles(files ...namedFile) error {
+	for _, f := range files {
+		if err := host.CheckFile(f.path); err != nil {
+			return usageErrorf("--%s %v", f.flag, err)
+		}
+	}
+	return nil
+}
 
 // tlsOptions returns the options of the TLS flags.
 func tlsOptions(ca, cert, key string) (opts []nats.Option) {

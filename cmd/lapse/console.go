@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -57,7 +56,7 @@ func (f *consoleFlags) readToken() (string, error) {
 		}
 		return "", nil
 	}
-	text, err := os.ReadFile(f.tokenFile)
+	text, err := host.ReadFile(f.tokenFile)
 	if err != nil {
 		return "", fmt.Errorf("--console-token-file: %w", err)
 	}

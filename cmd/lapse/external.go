@@ -126,8 +126,13 @@ func (f *externalFlags) check() error {
 		if f.given() && f.url == "" && used && f.login(connection).way != "context" {
 			return usageErrorf("--context is given for some connections only: give one for %s, too, or --nats-url", connection)
 		}
+		if l := f.login(connection); used && l.way != "context" {
+			if err := checkFiles(namedFile{l.way, l.value}); err != nil {
+				return err
+			}
+		}
 	}
-	return nil
+	return checkFiles(namedFile{"tls-ca", f.ca}, namedFile{"tls-cert", f.cert}, namedFile{"tls-key", f.key})
 }
 
 // external returns the NATS server that the flags name; nil for an embedded one.
