@@ -44,8 +44,21 @@ func machineClock() clock.Clock {
 	}
 }
 
-// bootID identifies this boot of the machine; "" where the system has no boot id.
+// bootID identifies this boot of the machine, as the time since boot tells it; "" where the
+// system has no boot id.
 func bootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id))
+	offsets, _ := os.ReadFile("/proc/self/timens_offsets")
+	return bootOf(string(id), string(offsets))
+}
+
+// bootOf returns a boot of its own for a time namespace that shifts the time since boot, as
+// that of a restored container does. The namespace's number would not do: Linux reuses it.
+func bootOf(id, offsets string) string {
+	id = strings.TrimSpace(id)
+	_, shift, _ := strings.Cut(strings.Join(strings.Fields(offsets), " "), "boottime ")
+	if id == "" || shift == "" || shift == "0 0" {
+		return id
+	}
+	return id + " " + shift
 }
