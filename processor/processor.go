@@ -118,6 +118,9 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	var mutations *eventlog.Mutations
 	err = eventlog.UntilOpen(ctx, c, func(try context.Context) (err error) {
 		mutations, err = eventlog.OpenMutations(try, log, store.Cursor().Mutations, o.Replicas)
+		if err == nil {
+			err = log.CheckRights()
+		}
 		return err
 	})
 	if err != nil {

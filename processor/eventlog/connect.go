@@ -3,7 +3,11 @@ package eventlog
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -82,6 +86,32 @@ func ConnectOptions() []nats.Option {
 		nats.ReconnectOnFlusherError(),
 		nats.IgnoreAuthErrorAbort(), // users may be unknown for a while when they are changed
 	}
+}
+
+// Refused returns an error if the last error on nc is that NATS refuses its user one of the
+// subjects. NATS reports that asynchronously, but before it answers a flush.
+func Refused(nc *nats.Conn, subjects ...string) error {
+	err := nc.LastError()
+	about := func(subject string) bool { return strings.Contains(err.Error(), strconv.Quote(subject)) }
+	if !errors.Is(err, nats.ErrPermissionViolation) || !slices.ContainsFunc(subjects, about) {
+		return nil
+	}
+	return fmt.Errorf("NATS refuses a subject to the connection %q (%w): give its user the rights that it has in nats.conf", nc.Opts.Name, err)
+}
+
+// CheckRights returns an error if NATS refuses the user of nc to publish to one of the
+// subjects. It publishes an empty object there, for which each must have no use. If NATS
+// does not answer, it returns nil: whoever needs the subjects will notice.
+func CheckRights(nc *nats.Conn, subjects ...string) error {
+	for _, subject := range subjects {
+		if err := nc.Publish(subject, []byte("{}")); err != nil {
+			return err
+		}
+	}
+	if nc.FlushTimeout(tryTimeout) != nil {
+		return nil
+	}
+	return Refused(nc, subjects...)
 }
 
 // ResumeInterval is the first interval before a failed request to NATS is retried.

@@ -190,6 +190,17 @@ func (l *Log) Identity() string { return identityOf(l.prefix) }
 
 func identityOf(prefix string) string { return hex.EncodeToString(secretOf(prefix, "identity")[:16]) }
 
+// CheckRights returns an error if NATS refuses lapse the right to read the log, or the
+// mutations, which would be acknowledged and never judged.
+func (l *Log) CheckRights() error {
+	var needed []string
+	for _, stream := range []string{l.DB.LogStream(), l.DB.MutationStream()} {
+		consumer := stream + "." + schema.ServerConsumer + rand.Text()
+		needed = append(needed, "$JS.API.CONSUMER.CREATE."+consumer, "$JS.API.CONSUMER.MSG.NEXT."+consumer)
+	}
+	return CheckRights(l.Bulk.Conn(), needed...)
+}
+
 // Secret returns a secret for one purpose: the same for the life of this log, in each
 // process that may read its configuration.
 func (l *Log) Secret(purpose string) []byte { return secretOf(l.prefix, purpose) }

@@ -34,7 +34,7 @@ type Puller struct {
 	// for half.
 	Messages, Bytes int
 
-	Began func() // called, if not nil, once a consumer is created
+	Began func() // called, if not nil, once a consumer is created and NATS lets this user pull
 }
 
 const (
@@ -86,9 +86,6 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 	if err != nil {
 		return err
 	}
-	if p.Began != nil {
-		p.Began()
-	}
 	inbox := nc.NewInbox()
 	messages := make(chan *nats.Msg, 2*p.Messages)
 	sub, err := nc.ChanSubscribe(inbox, messages)
@@ -107,12 +104,18 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 	delivered := uint64(0)
 	silence := time.NewTimer(pullSilence)
 	defer silence.Stop()
-	for {
+	next := "$JS.API.CONSUMER.MSG.NEXT." + p.Stream + "." + name
+	for first := true; ; first = false {
 		for requested <= p.Messages/2 {
-			if err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.Stream+"."+name, inbox, request); err != nil {
+			if err := nc.PublishRequest(next, inbox, request); err != nil {
 				return err
 			}
 			requested += (p.Messages + 1) / 2
+		}
+		if first {
+			if err := p.began(next); err != nil {
+				return err
+			}
 		}
 		if p.Idle != nil && len(messages) == 0 {
 			if err := p.Idle(); err != nil {
@@ -150,6 +153,19 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 			return err
 		}
 	}
+}
+
+// began returns an error if NATS refuses pulls, which it does not answer. Otherwise it
+// calls Began.
+func (p *Puller) began(next string) error {
+	_ = p.JS.Conn().FlushTimeout(leaderPatience) // or there will be no heartbeat
+	if err := Refused(p.JS.Conn(), next); err != nil {
+		return err
+	}
+	if p.Began != nil {
+		p.Began()
+	}
+	return nil
 }
 
 // pullEnded returns the number of messages of a pull request that will not arrive,

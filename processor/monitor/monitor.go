@@ -63,6 +63,7 @@ type health struct {
 	logSince    time.Time // when the log became unreachable, zero while it is reachable
 	logErr      error
 	mutations   time.Time // the same for mutations
+	mutationErr error
 	leaseSince  time.Time // when a standby became unable to take over, zero while it is able to
 	leaseErr    error
 	connections map[string]*connection
@@ -175,6 +176,7 @@ func (m *Monitor) Listener() observe.EventListener {
 			h.counts.roleChanges++
 			h.logSince, h.logErr = time.Time{}, nil // of the previous role
 			h.leaseSince, h.leaseErr = time.Time{}, nil
+			h.mutations, h.mutationErr = time.Time{}, nil
 		case observe.FenceMoved:
 			h.counts.fenceMoves++
 		case observe.AppendFailed:
@@ -193,9 +195,9 @@ func (m *Monitor) Listener() observe.EventListener {
 		case observe.AppendsRejected:
 			m.refusing.Store(true)
 		case observe.MutationsUnreachable:
-			h.mutations = e.Since
+			h.mutations, h.mutationErr = e.Since, e.Err
 		case observe.MutationsReachable:
-			h.mutations = time.Time{}
+			h.mutations, h.mutationErr = time.Time{}, nil
 		case observe.ConnectionLost:
 			if c := h.connections[e.Connection]; c != nil {
 				c.since, c.err = time.Now(), e.Err
@@ -396,6 +398,9 @@ func (m *Monitor) Ready() (reasons []string) {
 	}
 	if !state.logSince.IsZero() {
 		say("the log is unreachable%s%s", since(state.logSince), because(state.logErr))
+	}
+	if !state.mutations.IsZero() {
+		say("published mutations are not read%s%s", since(state.mutations), because(state.mutationErr))
 	}
 	if !state.leaseSince.IsZero() {
 		say("this standby cannot take over%s%s", since(state.leaseSince), because(state.leaseErr))

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/processor/observe"
@@ -119,4 +121,23 @@ func TestReadyWhileFolding(t *testing.T) {
 	if status, err := m.Status(w.Ctx()); err != nil || status.Seq != w.Processor.Seq() {
 		t.Errorf("the status is %+v, %v", status, err)
 	}
+}
+
+// TestReadyReadsMutations: a writer that cannot read the published mutations is not ready, a
+// standby is.
+func TestReadyReadsMutations(t *testing.T) {
+	processortest.Bubble(t, func(w *processortest.Wire) {
+		say := w.Monitor.Listener()
+		unreachable := observe.MutationsUnreachable{Err: nats.ErrPermissionViolation, Since: time.Now()}
+		say(unreachable)
+		if reasons := w.Monitor.Ready(); len(reasons) != 1 || !strings.HasPrefix(reasons[0], "published mutations are not read since") || !strings.HasSuffix(reasons[0], unreachable.Err.Error()) {
+			t.Errorf("unreachable: %q", reasons)
+		}
+		for _, e := range []observe.Event{observe.MutationsReachable{}, unreachable, observe.RoleChanged{From: observe.Writer, To: observe.Standby}} {
+			say(e)
+		}
+		if reasons := w.Monitor.Ready(); len(reasons) != 0 {
+			t.Errorf("afterwards: %q", reasons)
+		}
+	})
 }

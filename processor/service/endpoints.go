@@ -166,12 +166,23 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 	if err == nil && s.NC.IsConnected() {
 		// Wait until NATS has the subscriptions, or gets them at a reconnect.
 		if s.endpoints == nil {
-			err = flush(s.NC)
+			if err = flush(s.NC); err == nil {
+				err = next.refused()
+			}
 		} else {
 			_ = s.NC.FlushTimeout(becomeTimeout)
 		}
 	}
 	return next, err
+}
+
+// refused returns an error if NATS has refused one of the subscriptions.
+func (e *endpoints) refused() error {
+	var subjects []string
+	for _, sub := range e.subscriptions {
+		subjects = append(subjects, sub.Subject)
+	}
+	return eventlog.Refused(e.NC, subjects...)
 }
 
 // flush waits until NATS has received everything sent before. FlushTimeout also fails
