@@ -46,7 +46,7 @@ var architecture = map[string]struct{ ours, not []string }{
 	"processor/processortest": {ours: []string{"schema", "projections", "processor", "processor/observe", "processor/machine", "processor/eventlog", "processor/lease",
 		"processor/snapshot", "processor/writer", "processor/service", "processor/monitor", "processor/embedded", "test/conform", "test/stress"}}, // for tests
 
-	"processor/gate":            {ours: []string{"schema"}},
+	"processor/gate":            {ours: []string{"schema", "processor/eventlog"}},
 	"processor/embedded":        {ours: []string{"schema", "processor/eventlog", "processor/gate", "processor/embedded/blocks"}},
 	"processor/embedded/blocks": {not: []string{"nats-io", "pebble"}},
 

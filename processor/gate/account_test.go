@@ -84,10 +84,8 @@ var shared = []string{
 	"$JS.ACK.LAPSE_main.>", "$JS.FC.LAPSE_main.>",
 }
 
-// accountServer starts a server with accounts, a gate, and a log of some events. js is the
-// JetStream of the log.
-func accountServer(t *testing.T, events int) (s *server.Server, js jetstream.JetStream) {
-	t.Helper()
+// accountConfig returns accounts with the exports and imports of shared.
+func accountConfig() string {
 	exports := `{ service: "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.refused" }`
 	imports := ""
 	for _, subject := range shared {
@@ -98,8 +96,15 @@ func accountServer(t *testing.T, events int) (s *server.Server, js jetstream.Jet
 		exports += fmt.Sprintf("\n{ service: %q }", subject)
 		imports += fmt.Sprintf("\n{ service: { account: CLIENTS, subject: %q }, to: %q }", subject, to)
 	}
+	return strings.NewReplacer("EXPORTS", exports, "IMPORTS", imports).Replace(accounts)
+}
+
+// accountServer starts a server with accounts, a gate, and a log of some events. js is the
+// JetStream of the log.
+func accountServer(t *testing.T, events int) (s *server.Server, js jetstream.JetStream) {
+	t.Helper()
 	o := harness.NATSOptions(t.TempDir())
-	if err := o.ProcessConfigString(strings.NewReplacer("EXPORTS", exports, "IMPORTS", imports).Replace(accounts)); err != nil {
+	if err := o.ProcessConfigString(accountConfig()); err != nil {
 		t.Fatal(err)
 	}
 	s = harness.StartNATS(t, o)
@@ -544,5 +549,35 @@ func TestAccountForeignSubjects(t *testing.T) {
 	}
 	if c, err := stream.Consumer(ctx(t), "billing"); err != nil || c.CachedInfo().AckFloor.Stream != 0 {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestOpenNeedsRights: Open names the right that NATS refuses one of the two connections, and
+// the connection: through such a gate nobody could read the log.
+func TestOpenNeedsRights(t *testing.T) {
+	t.Parallel()
+	const clients, streams = "gate", "streams"
+	for _, c := range []struct {
+		asClients, asStreams string // users
+		without, instead     string // rights
+		subject, of          string // that the error names
+	}{
+		{clients, streams, `subscribe: ["$JS.API.>", `, `subscribe: [`, "$JS.API.", clients},
+		{clients, streams, `"$JS.API.CONSUMER.CREATE.LAPSE_main", "$JS.API.CONSUMER.CREATE.LAPSE_main.>", `, "", "$JS.API.CONSUMER.CREATE.LAPSE_main.", streams},
+		{clients, streams, `, "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.*"`, "", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.", streams},
+		{clients, streams, `"_GATE.>"]`, `"_OTHER.>"]`, "_GATE.", streams},
+		{streams, streams, "", "", "$JS.FC.*.", streams},
+	} {
+		o := harness.NATSOptions(t.TempDir())
+		config := strings.Replace(accountConfig(), c.without, c.instead, 1)
+		if err := o.ProcessConfigString(config); err != nil {
+			t.Fatal(err)
+		}
+		s := harness.StartNATS(t, o)
+		silent := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+		_, err := gate.Open(connect(t, s, c.asClients, silent), connect(t, s, c.asStreams, silent, nats.CustomInboxPrefix("_GATE")), options)
+		if err == nil || !strings.Contains(err.Error(), `to "`+c.subject) || !strings.Contains(err.Error(), fmt.Sprintf("connection %q", c.of)) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("without %s: %v", c.without, err)
+		}
 	}
 }

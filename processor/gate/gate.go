@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -101,6 +102,9 @@ func Open(clients, streams *nats.Conn, o Options) (*Gate, error) {
 	if err == nil {
 		err = g.flushClients()
 	}
+	if err == nil {
+		err = g.checkRights(subs)
+	}
 	if err != nil {
 		g.end()
 		unsubscribe(append(subs, replies))
@@ -139,10 +143,37 @@ func (g *Gate) checkAccounts() error {
 	if !g.streams.IsConnected() || g.streams.Flush() != nil || g.flushClients() != nil { // the server has sent it on before it answers
 		return nil // a connection is lost: follow sees to that
 	}
+	if err := eventlog.Refused(g.clients, sub.Subject); err != nil { // it would see nothing
+		return fmt.Errorf("gate: gate-clients and gate-log are two users, in two accounts: %w", err)
+	}
 	if seen, _, err := sub.Pending(); err == nil && seen > 0 {
 		return errOneAccount
 	}
 	return nil
+}
+
+// checkRights returns an error if NATS has refused one of the subscriptions, or refuses
+// what a reader of a log needs.
+func (g *Gate) checkRights(subs []*nats.Subscription) error {
+	var subjects []string
+	for _, sub := range subs {
+		subjects = append(subjects, sub.Subject)
+	}
+	if err := eventlog.Refused(g.clients, subjects...); err != nil || !g.streams.IsConnected() {
+		return err
+	}
+	var needed []string
+	nobody := "." + schema.ServerConsumer + rand.Text()
+	for _, db := range g.dbs {
+		for _, api := range []string{"CONSUMER.CREATE.", "CONSUMER.INFO.", "CONSUMER.MSG.NEXT."} {
+			needed = append(needed, "$JS.API."+api+db.LogStream()+nobody)
+		}
+		needed = append(needed, "$JS.API.STREAM.INFO."+db.LogStream(), "$JS.ACK."+db.LogStream()+nobody)
+	}
+	if err := eventlog.CheckRights(g.streams, needed...); err != nil {
+		return err
+	}
+	return eventlog.Refused(g.streams, g.inbox+".>")
 }
 
 // flushClients flushes the connection to the clients. It waits while that is lost and
