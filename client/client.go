@@ -29,6 +29,7 @@ type Client struct {
 	standstill time.Duration
 
 	denials denials
+	absent  absentWriter
 
 	session bool          // see WithReadYourWrites
 	lastSeq atomic.Uint64 // highest sequence in a reply

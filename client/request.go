@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"time"
 
@@ -99,7 +100,11 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 	defer release()
 	answer, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		return nil, c.transportError(c.lost(c.denied(ctx, err, c.noPermission())))
+		err = c.lost(c.denied(ctx, err, c.noPermission()))
+		if errors.Is(err, nats.ErrNoResponders) && !schema.OperationOf(op).Standby {
+			err = c.absent.explain(ctx, c, err)
+		}
+		return nil, c.transportError(err)
 	}
 	return c.parseReply(answer)
 }

@@ -237,6 +237,10 @@ func (p *Processor) await(ctx context.Context) error {
 // reportLease reports when the lease becomes unreachable, and when it is reachable again.
 // err is what keeps this process from taking over, nil if nothing does.
 func (p *Processor) reportLease(err error) {
+	if err != nil {
+		err = p.log.Explain(err)
+	}
+	p.service.CannotTakeOver(err)
 	before := p.leaseUnreachable
 	p.leaseUnreachable = err != nil
 	switch {

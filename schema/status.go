@@ -38,6 +38,10 @@ type Status struct {
 	// Storage is nil until the process has a sample of it.
 	Storage *Storage `json:"storage,omitempty"`
 
+	// CannotTakeOver is why this standby cannot become the writer although none has the
+	// lease, such as a full JetStream; "" if nothing keeps it from that.
+	CannotTakeOver string `json:"cannotTakeOver,omitempty"`
+
 	// Copies is the number of processes that serve the database, of those in Processes that
 	// may. They are left out where no process answers.
 	Copies    int       `json:"copies,omitempty"`

@@ -31,6 +31,9 @@ func (out *output) statusPage(s client.Status, rate string) string {
 
 	row("database", p.paint(printable(s.Database), color.Bold))
 	row("role", fmt.Sprintf("%s, lapse %s", printable(s.Role), printable(s.Version)))
+	if s.CannotTakeOver != "" {
+		row("no writer", p.paint(printable(s.CannotTakeOver), color.FgRed))
+	}
 	clock := "right"
 	if c := s.Clock; c.Suspect {
 		clock = p.paint(fmt.Sprintf("suspect for %s, %d writes refused: %s", ms(c.ForMs), c.Refused, printable(c.Reason)), color.FgRed)

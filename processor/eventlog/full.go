@@ -9,7 +9,7 @@ import (
 )
 
 // ErrFull: JetStream refuses appends until an operator raises its storage limit.
-var ErrFull = errors.New("JetStream is at its storage limit: raise max_file_store (NATS_MAX_STORE), or max_file of the account, and restart NATS; lapse continues by itself")
+var ErrFull = errors.New("JetStream is at its storage limit: raise max_file of the account, or max_file_store of the servers, and reload NATS (restart it if NATS_MAX_STORE sets the limit, or the log stays without a leader); lapse continues by itself")
 
 // fullCodes are JetStream's codes for the storage limit of the account and of the server.
 var fullCodes = []jetstream.ErrorCode{10002, 10023}
@@ -25,11 +25,11 @@ const notAvailable jetstream.ErrorCode = 10008
 // then on the stream has no leader, and NATS no longer says why.
 func (l *Log) Explain(err error) error {
 	var api *jetstream.APIError
-	leaderless := errors.Is(err, errLeaderless) || errors.As(err, &api) && api.ErrorCode == notAvailable
+	leaderless := errors.As(err, &api) && api.ErrorCode == notAvailable || errors.Is(err, errLeaderless)
 	switch {
 	case errors.Is(err, ErrFull):
 		return err
-	case l.Full.Load() && (leaderless || Transient(err)):
+	case l.Full.Load() && (leaderless || Transient(err)), api != nil && slices.Contains(fullCodes, api.ErrorCode):
 		return fmt.Errorf("%w: %w", err, ErrFull)
 	case leaderless:
 		return fmt.Errorf("%w: most of its NATS servers are down or at their storage limit, or an election is under way: see `nats server report jetstream`", err)

@@ -20,7 +20,7 @@ func TestExplain(t *testing.T) {
 	refused := func(code int) error {
 		return readAck(&nats.Msg{Data: fmt.Appendf(nil, `{"error":{"code":503,"err_code":%d,"description":"insufficient"}}`, code)}, 7)
 	}
-	const full, maybe = "raise max_file_store", "down or at their storage limit"
+	const full, maybe = "raise max_file of the account", "down or at their storage limit"
 	for _, c := range []struct {
 		err        error
 		full       bool // JetStream reported it before
@@ -29,6 +29,7 @@ func TestExplain(t *testing.T) {
 		{err: refused(10023), want: full},
 		{err: refused(10002), want: full},
 		{err: refused(10071), want: "insufficient", lack: full},
+		{err: fmt.Errorf("renew the lease: %w", &jetstream.APIError{Code: 500, ErrorCode: 10023}), want: full},
 		{err: leaderless, full: true, want: full},
 		{err: unavailable, full: true, want: full},
 		{err: context.DeadlineExceeded, full: true, want: full},

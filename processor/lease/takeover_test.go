@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/eventlog"
@@ -75,8 +76,16 @@ func TestStandbyOfFullJetStream(t *testing.T) {
 		time.Sleep(6 * processortest.LeaseTTL)
 		for _, m := range c.Members {
 			processortest.Gather(t, m.Monitor).Want(t, processortest.Metrics{"lapse_lease_unreachable": 1, "lapse_ready": 0, "lapse_role{role=writer}": 0})
-			if reasons := fmt.Sprint(m.Monitor.Ready()); !strings.Contains(reasons, "cannot take over") || !strings.Contains(reasons, "resource") {
+			if reasons := fmt.Sprint(m.Monitor.Ready()); !strings.Contains(reasons, "cannot take over") || !strings.Contains(reasons, eventlog.ErrFull.Error()) {
 				t.Errorf("not ready because of %s", reasons)
+			}
+			lapse, err := client.New(m.Client)
+			m.Check(err)
+			if status, err := lapse.Status(m.Ctx()); err != nil || !strings.Contains(status.CannotTakeOver, eventlog.ErrFull.Error()) {
+				t.Errorf("the status is %+v, %v", status, err)
+			}
+			if _, err := lapse.Do(m.Ctx(), "collection.create", "c", "", nil); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), eventlog.ErrFull.Error()) {
+				t.Errorf("a write: %v", err)
 			}
 		}
 		if got := b.Log.Stats().Reconnects; got != reconnects {
@@ -87,6 +96,11 @@ func TestStandbyOfFullJetStream(t *testing.T) {
 		time.Sleep(processortest.LeaseTTL)
 		for _, m := range c.Members {
 			processortest.Gather(t, m.Monitor).Want(t, processortest.Metrics{"lapse_lease_unreachable": 0, "lapse_ready": 1})
+			var status schema.Status
+			m.Check(json.Unmarshal(m.Want(200, "status", "").Body, &status))
+			if status.CannotTakeOver != "" {
+				t.Errorf("it has space again, and the status is %+v", status)
+			}
 		}
 	})
 }

@@ -245,6 +245,9 @@ func (r *Request) status() {
 func (s *Service) Status(ctx context.Context) (status schema.Status, err error) {
 	defer func() { // last: it may have waited for the log
 		status.Role = string(s.Role())
+		if why := s.obstacle.Load(); why != nil && status.Role == string(observe.Standby) {
+			status.CannotTakeOver = *why
+		}
 		status.Processes = s.processes(status)
 		for _, p := range status.Processes {
 			if p.Role != schema.RoleNone {

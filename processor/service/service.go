@@ -81,6 +81,7 @@ type Service struct {
 	// subscriptions is the number of those in endpoints: all of the connection.
 	subscriptions atomic.Int64
 	writes        atomic.Bool // the role is that of the writer
+	obstacle      atomic.Pointer[string]
 
 	peers   *peers.Peers
 	reading reading
@@ -161,6 +162,15 @@ func waitUntil(timeout time.Duration, done func() bool) {
 	for deadline := time.Now().Add(timeout); !done() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// CannotTakeOver sets what Status says of a standby: why it cannot take over, nil if it can.
+func (s *Service) CannotTakeOver(why error) {
+	text := ""
+	if why != nil {
+		text = why.Error()
+	}
+	s.obstacle.Store(&text)
 }
 
 // OnlyWriter reports whether no other process can write now.
