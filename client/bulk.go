@@ -14,6 +14,8 @@ import (
 const (
 	bulkOperations = 500
 	bulkBytes      = 256 << 10 // of bodies
+	bulkHeaders    = 1 << 10   // for headers and what encloses the operations
+	bulkEnvelope   = 96        // what encloses a body
 )
 
 // How long RunBatches sends a request again, and how often.
@@ -153,7 +155,7 @@ func (s *bulkSource) request() *bulkRequest {
 		size += b.size()
 		if len(r.batches) > 0 {
 			first := r.batches[0]
-			if operations > bulkOperations || size > bulkBytes || b.coll != first.coll || b.err != nil || first.err != nil {
+			if operations > bulkOperations || size > bulkBytes || size+bulkEnvelope*operations > b.coll.client.bulkRoom() || b.coll != first.coll || b.err != nil || first.err != nil {
 				s.left = b
 				break
 			}
@@ -169,10 +171,16 @@ func (s *bulkSource) request() *bulkRequest {
 	return r
 }
 
+// bulkRoom returns how many bytes of operations this connection may send in a request.
+func (c *Client) bulkRoom() int {
+	c.awaitLimits(bulkBytes)
+	return int(c.nc.MaxPayload()) - bulkHeaders
+}
+
 // size returns about how many bytes the operations have in a request.
 func (b *Batch) size() (bytes int) {
 	for i := range b.operations {
-		bytes += len(b.operations[i].ID) + len(b.operations[i].Body)
+		bytes += 2*len(b.operations[i].ID) + len(b.operations[i].Body) + len(b.operations[i].IfMatch) // quotes are escaped
 	}
 	return bytes
 }

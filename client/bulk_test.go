@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // bulkServer stores what batches upsert, a request at a time.
@@ -139,5 +140,45 @@ func TestRunBatchesErrors(t *testing.T) {
 			t.Error(err)
 		}
 		break
+	}
+}
+
+// TestAccountMaxPayload: a request beyond the max_payload of the account is refused at once,
+// although the one of the server is larger, and the connection stays. Requests for several
+// batches keep within it.
+func TestAccountMaxPayload(t *testing.T) {
+	o := harness.NATSOptions("")
+	o.JetStream = false
+	if err := o.ProcessConfigString(`accounts { A { limits: { max_payload: 20000 }, users: [{ user: app, password: x }] } }`); err != nil {
+		t.Fatal(err)
+	}
+	s := &standin{t: t, server: harness.StartNATS(t, o), answers: map[string]answer{}}
+	s.nc = s.connect("app")
+	s.serve()
+	for range 20 {
+		c := s.client()
+		_, err := c.Do(t.Context(), "document.upsert", "orders", "a", []byte(`"`+strings.Repeat("x", 21000)+`"`))
+		if !errors.Is(err, client.ErrTooLarge) || !strings.Contains(err.Error(), "(20000 bytes)") || c.Conn().IsClosed() {
+			t.Fatalf("%v, closed: %v", err, c.Conn().IsClosed())
+		}
+	}
+	coll := s.collection(s.client())
+	server := &bulkServer{stored: make(map[string]string)}
+	s.respond("batch.orders", server.answer)
+	const batches = 600
+	n := 0
+	for _, err := range client.RunBatches(t.Context(), func(yield func(*client.Batch) bool) {
+		for n := range batches {
+			if !yield(coll.Batch().Upsert(fmt.Sprint(n), strings.Repeat("y", n%2*200))) {
+				return
+			}
+		}
+	}, 1) {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != batches || len(server.stored) != batches || len(server.requests) > 10 {
+		t.Errorf("%d results, %d stored by %d requests", n, len(server.stored), len(server.requests))
 	}
 }

@@ -31,6 +31,8 @@ type Client struct {
 	denials denials
 	absent  absentWriter
 
+	limitsOf atomic.Uint64 // the number of the connect whose max_payload is known, from 1 on
+
 	session bool          // see WithReadYourWrites
 	lastSeq atomic.Uint64 // highest sequence in a reply
 }

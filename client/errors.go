@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -59,8 +60,13 @@ func (c *Client) transportError(err error) error {
 }
 
 // lost returns the error of a request that was sent: ErrTimeout if its answer
-// is lost, since a write may have been applied.
-func (c *Client) lost(err error) error {
+// is lost, since a write may have been applied, but ErrTooLarge if NATS closed the
+// connection because of its size.
+func (c *Client) lost(err error, m *nats.Msg) error {
+	if why := c.nc.LastError(); errors.Is(err, nats.ErrConnectionClosed) && why != nil && strings.Contains(why.Error(), "Maximum Payload Violation") &&
+		int64(m.Size()-len(m.Subject)-len(m.Reply)) > c.nc.MaxPayload() {
+		return nats.ErrMaxPayload
+	}
 	if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, jetstream.ErrInvalidJSAck) {
 		return &failure{cause: err, coded: ErrTimeout.With("the answer of database %q was lost with the connection: try again; a write may have been applied", c.database)}
 	}
@@ -84,7 +90,7 @@ func (c *Client) codeOf(err error) *Error {
 	case timeout(err):
 		return ErrTimeout.With("no answer from database %q in time: try again; a write may have been applied", c.database)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return ErrTooLarge.With("the request exceeds max_payload of the NATS server (%d bytes): send less at once", c.nc.MaxPayload())
+		return ErrTooLarge.With("the request exceeds max_payload of this connection, by the NATS server, the account or the user (%d bytes): send less at once", c.nc.MaxPayload())
 	case errors.Is(err, nats.ErrNoServers):
 		return ErrUnavailable.With("no NATS server answers at %s: start `lapse serve`, or connect to another address", c.url)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):

@@ -1,8 +1,12 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -68,5 +72,42 @@ func TestInboxDenied(t *testing.T) {
 		if err := call(t.Context()); !says(err) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// stingy is a NATS server that tells its max_payload when it is exceeded, as in the moment
+// after a reconnect.
+type stingy struct{}
+
+func (stingy) InProcessConn() (net.Conn, error) {
+	client, server := net.Pipe()
+	go func() {
+		defer server.Close()
+		fmt.Fprint(server, "INFO {\"server_id\":\"x\",\"headers\":true,\"max_payload\":4194304}\r\n")
+		for lines := bufio.NewScanner(server); lines.Scan(); {
+			switch {
+			case lines.Text() == "PING":
+				fmt.Fprint(server, "PONG\r\n")
+			case strings.Contains(lines.Text(), "lapse.main.api.document.upsert."):
+				go func() { _, _ = io.Copy(io.Discard, server) }()
+				fmt.Fprint(server, "INFO {\"server_id\":\"x\",\"headers\":true,\"max_payload\":20000}\r\n-ERR 'Maximum Payload Violation'\r\n")
+				return
+			}
+		}
+	}()
+	return client, nil
+}
+
+// TestClosedForPayload: a request for whose size NATS closes the connection is too large,
+// and no repeat helps.
+func TestClosedForPayload(t *testing.T) {
+	c, err := Connect("nats://x", WithNATSOptions(nats.InProcessServer(stingy{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Do(t.Context(), "document.upsert", "orders", "a", []byte(`"`+strings.Repeat("x", 30000)+`"`))
+	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "(20000 bytes)") {
+		t.Error(err)
 	}
 }

@@ -98,15 +98,28 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 	}
 	ctx, release := c.denials.guard(ctx, msg.Subject)
 	defer release()
+	c.awaitLimits(len(body))
 	answer, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		err = c.lost(c.denied(ctx, err, c.noPermission()))
+		err = c.lost(c.denied(ctx, err, c.noPermission()), msg)
 		if errors.Is(err, nats.ErrNoResponders) && !schema.OperationOf(op).Standby {
 			err = c.absent.explain(ctx, c, err)
 		}
 		return nil, c.transportError(err)
 	}
 	return c.parseReply(answer)
+}
+
+// alwaysFits is the size in bytes of a body that each user of NATS may send.
+const alwaysFits = 1 << 10
+
+// awaitLimits waits for the max_payload of the user, which NATS sends after it has answered
+// the login. NATS closes a connection for good that sends more, with all its requests.
+func (c *Client) awaitLimits(size int) {
+	of := c.nc.Stats().Reconnects + 1
+	if size > alwaysFits && c.limitsOf.Load() != of && c.nc.IsConnected() && c.nc.FlushTimeout(c.timeout) == nil {
+		c.limitsOf.Store(of)
+	}
 }
 
 // subjectTail returns the part of a subject after lapse.<db>.api. or

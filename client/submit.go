@@ -38,9 +38,10 @@ func (c *Client) Submit(ctx context.Context, op, collection, id string, value an
 	}
 	guarded, release := c.denials.guard(ctx, msg.Subject)
 	defer release()
+	c.awaitLimits(len(msg.Data))
 	ack, err := c.js.PublishMsg(guarded, msg)
 	if err != nil {
-		return 0, c.feedError(c.lost(c.denied(guarded, err, c.noPermission())))
+		return 0, c.feedError(c.lost(c.denied(guarded, err, c.noPermission()), msg))
 	}
 	return ack.Sequence, nil
 }
