@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -95,6 +97,37 @@ func TestStatusAndHistory(t *testing.T) {
 	}
 	if got := string(s.last().Data); got != `{"limit":1}` {
 		t.Errorf("body %s", got)
+	}
+}
+
+// TestHistoryPages: History requests pages until it has its limit.
+func TestHistoryPages(t *testing.T) {
+	s := newStandin(t).serve()
+	c := s.client()
+	s.answer("status", 200, `{}`)
+	const event = `{"seq":%d,"time":"2015-05-17T10:05:03.000Z","type":"DocumentCreated","collection":"orders","id":"a","body":{}}`
+	s.respond("history.orders.a", func(body []byte) (int, string) {
+		if bytes.Contains(body, []byte("cursor")) {
+			return 200, fmt.Sprintf(`{"events":[`+event+`]}`, 3)
+		}
+		return 200, fmt.Sprintf(`{"events":[`+event+`,`+event+`],"cursor":"x"}`, 5, 4)
+	})
+	for _, test := range []struct {
+		limit, events int
+		requests      string
+	}{
+		{0, 3, `[{"limit":100} {"limit":98,"cursor":"x"}]`},
+		{2, 2, `[{"limit":2}]`},
+		{5000, 3, `[{"limit":1000} {"limit":1000,"cursor":"x"}]`},
+	} {
+		before := len(s.bodies("history.orders.a"))
+		events, err := client.History(t.Context(), s.collection(c), "a", test.limit)
+		if err != nil || len(events) != test.events {
+			t.Errorf("limit %d: %d events, want %d: %v", test.limit, len(events), test.events, err)
+		}
+		if got := fmt.Sprint(s.bodies("history.orders.a")[before:]); got != test.requests {
+			t.Errorf("limit %d: requests %s, want %s", test.limit, got, test.requests)
+		}
 	}
 }
 

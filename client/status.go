@@ -48,20 +48,37 @@ func (c *Client) Move(ctx context.Context, to string) (moved Moved, reply *Reply
 
 // History returns the events of an id, newest first, including earlier documents with the
 // id and deleted or expired ones, and each CollectionDeleted that ended one: at most limit
-// events, or the server's limit with 0.
+// events, or 100 with 0, in as many requests as their size needs.
 // It fails with ErrDocumentNotFound if there are none.
 func History(ctx context.Context, coll *Collection, id string, limit int, opts ...RequestOption) ([]*Event, error) {
-	var body []byte
-	if limit != 0 {
-		body, _ = json.Marshal(map[string]int{"limit": limit})
+	if limit == 0 {
+		limit = 100
 	}
-	reply, err := coll.client.Do(ctx, "history", coll.info.Name, id, body, opts...)
-	if err != nil {
-		return nil, err
+	var all []*Event
+	for cursor := ""; ; {
+		body, err := encode(historyRequest{min(limit-len(all), 1000), cursor})
+		if err != nil {
+			return nil, err
+		}
+		reply, err := coll.client.Do(ctx, "history", coll.info.Name, id, body, opts...)
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			Events []*Event `json:"events"`
+			Cursor string   `json:"cursor"`
+		}
+		if err := decodeReply(coll.info.Name, reply, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Events...)
+		if cursor = page.Cursor; cursor == "" || len(all) >= limit {
+			return all, nil
+		}
 	}
-	var list struct {
-		Events []*Event `json:"events"`
-	}
-	err = decodeReply(coll.info.Name, reply, &list)
-	return list.Events, err
+}
+
+type historyRequest struct {
+	Limit  int    `json:"limit"`
+	Cursor string `json:"cursor,omitempty"`
 }

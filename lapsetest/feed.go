@@ -61,21 +61,25 @@ func Lines(events []*client.Event) string {
 }
 
 // History returns the events of an id, newest first, including earlier documents with the
-// id and each CollectionDeleted that ended one. Like a request without a limit, it ends
-// after 100 events.
-func (db *DB) History(collection, id string) []*client.Event {
+// id and each CollectionDeleted that ended one. It ends after 100 events.
+func (db *DB) History(collection, id string) (events []*client.Event) {
 	db.t.Helper()
-	reply, err := db.Do("history", collection, id, nil)
-	if coded, ok := err.(*client.Error); ok && coded.Code == 404 {
-		return nil
-	} else if err != nil {
-		db.t.Fatalf("history %s %s: %v", collection, id, schema.Describe(err))
-	}
-	var list struct {
+	var page struct {
 		Events []*client.Event `json:"events"`
+		Cursor string          `json:"cursor"`
 	}
-	db.into(&list, reply)
-	return list.Events
+	for more := true; more && len(events) < 100; more = page.Cursor != "" {
+		reply, err := db.Do("history", collection, id, map[string]any{"limit": 100 - len(events), "cursor": page.Cursor})
+		if coded, ok := err.(*client.Error); ok && coded.Code == 404 {
+			return nil
+		} else if err != nil {
+			db.t.Fatalf("history %s %s: %v", collection, id, schema.Describe(err))
+		}
+		page.Cursor = ""
+		db.into(&page, reply)
+		events = append(events, page.Events...)
+	}
+	return events
 }
 
 // WantEvents fails the test unless the events from sequence from on match want: one JSON

@@ -3,6 +3,7 @@ package projections
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/lapsedb/lapse/schema"
@@ -21,17 +22,17 @@ func (s *Store) LastOf(name schema.CollectionName, id schema.DocumentID) (seq ui
 // Ended returns the sequence of the last event of an id that ended an incarnation or was
 // about a hold or a warning; 0 if there is none.
 func (s *Store) Ended(name schema.CollectionName, id schema.DocumentID) (seq uint64, err error) {
-	ends, err := s.ended(name, id, 1)
+	ends, err := s.ended(name, id, math.MaxUint64, 1)
 	if len(ends) > 0 {
 		seq = ends[0]
 	}
 	return seq, err
 }
 
-// ended returns the sequences of such events, newest first and at most limit.
-func (s *Store) ended(name schema.CollectionName, id schema.DocumentID, limit int) (ends []uint64, err error) {
+// ended returns the sequences of such events up to last, newest first and at most limit.
+func (s *Store) ended(name schema.CollectionName, id schema.DocumentID, last uint64, limit int) (ends []uint64, err error) {
 	prefix := historyPrefix(nil, name, id)
-	it, err := s.iterate(prefix, successor(prefix))
+	it, err := s.iterate(prefix, append(binary.BigEndian.AppendUint64(slices.Clone(prefix), last), 0))
 	if err != nil {
 		return nil, err
 	}
@@ -46,16 +47,16 @@ func (s *Store) ended(name schema.CollectionName, id schema.DocumentID, limit in
 // their collection. Lapse-Previous leads from there to earlier events. It includes each
 // DocumentHeld, DocumentReleased and DocumentExpiring.
 func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit int) ([]uint64, error) {
-	return s.lives(name, id, limit, false)
+	return s.lives(name, id, math.MaxUint64, limit, false)
 }
 
-// LivesAndDeletions is Lives with each CollectionDeleted that ended an incarnation of the
-// document: the sequences from which its whole history follows.
-func (s *Store) LivesAndDeletions(name schema.CollectionName, id schema.DocumentID, limit int) ([]uint64, error) {
-	return s.lives(name, id, limit, true)
+// LivesAndDeletions is Lives, of sequences up to last, with each CollectionDeleted that
+// ended an incarnation of the document: from there its whole history follows.
+func (s *Store) LivesAndDeletions(name schema.CollectionName, id schema.DocumentID, last uint64, limit int) ([]uint64, error) {
+	return s.lives(name, id, last, limit, true)
 }
 
-func (s *Store) lives(name schema.CollectionName, id schema.DocumentID, limit int, deletions bool) ([]uint64, error) {
+func (s *Store) lives(name schema.CollectionName, id schema.DocumentID, last uint64, limit int, deletions bool) ([]uint64, error) {
 	var ends []uint64
 	now := func(incarnation, deletion uint64) error {
 		return s.document(documentKey(nil, incarnation, id), func(value []byte) error {
@@ -82,11 +83,12 @@ func (s *Store) lives(name schema.CollectionName, id schema.DocumentID, limit in
 		return nil, err
 	}
 	// Last: a document that ends meanwhile is then found twice, not missed.
-	ended, err := s.ended(name, id, limit)
+	ended, err := s.ended(name, id, last, limit)
 	if err != nil {
 		return nil, err
 	}
 	ends = append(ends, ended...)
+	ends = slices.DeleteFunc(ends, func(seq uint64) bool { return seq > last })
 	slices.Sort(ends)
 	ends = slices.Compact(ends) // a collection that is deleted meanwhile is found twice
 	slices.Reverse(ends)

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/lapsedb/lapse/schema"
@@ -22,7 +23,7 @@ func TestLives(t *testing.T) {
 	}
 	whole := func(id schema.DocumentID, limit int, want string) {
 		t.Helper()
-		got, err := s.LivesAndDeletions("orders", id, limit)
+		got, err := s.LivesAndDeletions("orders", id, math.MaxUint64, limit)
 		if fmt.Sprint(got) != want || err != nil {
 			t.Errorf("the history of %s begins at %v, want %s (%v)", id, got, want, err)
 		}
@@ -64,6 +65,14 @@ func TestLives(t *testing.T) {
 	whole("a", 2, "[14 11]")
 	whole("ab", 10, "[11 3]")
 	whole("b", 10, "[]")
+	for _, page := range []struct {
+		last uint64
+		want string
+	}{{14, "[14 11]"}, {13, "[11 10]"}, {11, "[11 10]"}, {9, "[9 7]"}, {6, "[]"}} {
+		if got, err := s.LivesAndDeletions("orders", "a", page.last, 2); fmt.Sprint(got) != page.want || err != nil {
+			t.Errorf("the history of a up to %d begins at %v, want %s (%v)", page.last, got, page.want, err)
+		}
+	}
 }
 
 // TestPruneKeepsFirstSequence: Prune keeps the event at the given sequence, where the log
@@ -86,7 +95,7 @@ func TestPruneKeepsFirstSequence(t *testing.T) {
 		if lives, err := s.Lives("orders", "a", 10); err != nil || fmt.Sprint(lives) != step.want {
 			t.Errorf("with a log from %d the lives ended at %v, want %s (%v)", step.first, lives, step.want, err)
 		}
-		if whole, err := s.LivesAndDeletions("orders", "a", 10); err != nil || fmt.Sprint(whole) != step.whole {
+		if whole, err := s.LivesAndDeletions("orders", "a", math.MaxUint64, 10); err != nil || fmt.Sprint(whole) != step.whole {
 			t.Errorf("with a log from %d the history begins at %v, want %s (%v)", step.first, whole, step.whole, err)
 		}
 	}

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -24,76 +21,82 @@ func newHistoryCommand(a *app) *cobra.Command {
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().IntVarP(&limit, "limit", "n", 100, fmt.Sprintf("at most `N` events, up to %d", answer.MaxHistory))
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most `N` events")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		events, older, err := conn.history(cmd.Context(), args[0], args[1], limit)
+		if limit < 1 {
+			return usageErrorf("--limit %d: give 1 or more", limit)
+		}
+		lapse, hangUp, err := conn.open(cmd.Context())
 		if err != nil {
 			return err
 		}
-		if err := out.history(events); err != nil || older == "" {
-			return err
+		defer hangUp()
+		older, err := out.history(limit, func(body []byte) (*client.Reply, error) {
+			return lapse.Do(cmd.Context(), "history", args[0], args[1], body)
+		})
+		if err == nil && older != "" {
+			out.leftOut("%s", older)
 		}
-		out.leftOut("%s", older)
-		return nil
+		return err
 	}
 	return cmd
 }
 
-// history returns the newest events of a document, at most limit, and how to get the older
-// ones, "" if there are none.
-func (c *connection) history(ctx context.Context, name, id string, limit int) (events []json.RawMessage, older string, err error) {
-	newest := func(limit int) ([]json.RawMessage, error) {
-		list, _, err := ask[struct {
-			Events []json.RawMessage `json:"events"`
-		}](ctx, c, "history", name, id, fmt.Appendf(nil, `{"limit":%d}`, limit))
-		return list.Events, err
-	}
-	if limit < 1 || limit > answer.MaxHistory {
-		return nil, "", usageErrorf("--limit %d: give 1 to %d", limit, answer.MaxHistory)
-	}
-	next := min(limit+1, answer.MaxHistory) // one more than is printed shows that there are more
-	more := false
-	events, err = newest(next)
-	if errors.Is(err, client.ErrTooLarge) && next > limit { // perhaps for that one only
-		events, err = newest(limit)
-		more = true
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	var oldest schema.Event
-	if n := len(events); n > limit {
-		events, more = events[:limit], true
-	} else if n > 0 {
-		if err := readReply(events[n-1], &oldest); err != nil {
-			return nil, "", err
+// history prints events of a document, newest first and at most limit, page by page as ask
+// requests them. It returns how to get the older ones, "" if there are none.
+func (out *output) history(limit int, ask func(body []byte) (*client.Reply, error)) (older string, err error) {
+	var previous schema.Version // of the last event printed
+	for request := map[string]any{}; ; {
+		request["limit"] = min(limit, answer.MaxHistory)
+		body, err := json.Marshal(request)
+		if err != nil {
+			return "", err
 		}
+		reply, err := ask(body)
+		if err != nil {
+			return "", err
+		}
+		var page struct {
+			Events []json.RawMessage `json:"events"`
+			Cursor string            `json:"cursor"`
+		}
+		if err := readReply(reply.Body, &page); err != nil {
+			return "", err
+		}
+		if previous, err = out.events(page.Events); err != nil {
+			return "", err
+		}
+		limit -= len(page.Events)
+		switch {
+		case page.Cursor == "" && (previous != 0 || len(page.Events) == 0):
+			return "older events were trimmed from the log: only an earlier export has them", nil
+		case page.Cursor == "":
+			return "", nil
+		case limit <= 0:
+			return "there are older events: use a larger --limit", nil
+		}
+		request["cursor"] = page.Cursor
 	}
-	switch {
-	case more:
-		older = fmt.Sprintf("there are older events: use a larger --limit, up to %d", answer.MaxHistory)
-	case len(events) == answer.MaxHistory:
-		older = "there may be older events: `lapse export` prints the whole log"
-	case len(events) == 0 || oldest.Previous != 0:
-		older = "older events were trimmed from the log: only an earlier export has them"
-	}
-	return events, older, nil
 }
 
-// history prints the events of a document.
-func (out *output) history(events []json.RawMessage) error {
-	if !out.forPeople() {
-		return out.lines(events)
-	}
+// events prints events and returns Previous of the last.
+func (out *output) events(events []json.RawMessage) (previous schema.Version, err error) {
 	printer := newEventPrinter(out)
 	for _, raw := range events {
 		var e schema.Event
 		if err := readReply(raw, &e); err != nil {
-			return err
+			return 0, err
+		}
+		previous = e.Previous
+		if !printer.people {
+			continue
 		}
 		if err := printer.print(&e); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return printer.flush()
+	if !printer.people {
+		return previous, out.lines(events)
+	}
+	return previous, printer.flush()
 }

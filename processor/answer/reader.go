@@ -7,7 +7,6 @@ package answer
 
 import (
 	"context"
-	"errors"
 	"math"
 
 	"github.com/lapsedb/lapse/projections"
@@ -21,7 +20,7 @@ import (
 type Reader struct {
 	Store  *projections.Store
 	Limits query.Limits
-	engine *query.Engine // made at the first query
+	engine *query.Engine // of queries
 }
 
 // Seq returns the sequence of the last event folded.
@@ -73,15 +72,11 @@ func (r *Reader) Collections(body []byte) ([]byte, error) {
 
 // Query answers a query.
 func (r *Reader) Query(ctx context.Context, now int64, name schema.CollectionName, body []byte) ([]byte, error) {
-	if r.engine == nil {
-		// A fixed secret: cursors are valid for another fold of the same log, too.
-		engine, err := query.New(query.Options{Limits: r.Limits, Secret: []byte("lapse")})
-		if err != nil {
-			return nil, err
-		}
-		r.engine = engine
+	engine, err := r.queries()
+	if err != nil {
+		return nil, err
 	}
-	reply, err := r.engine.Answer(ctx, r.Store, query.Ask{
+	reply, err := engine.Answer(ctx, r.Store, query.Ask{
 		Collection: name,
 		Body:       body,
 		Now:        func(int64) int64 { return now / 1000 },
@@ -89,6 +84,15 @@ func (r *Reader) Query(ctx context.Context, now int64, name schema.CollectionNam
 		MinSeq:     r.Seq(),
 	})
 	return reply.Body, err
+}
+
+// queries returns the engine of queries, made at its first use.
+func (r *Reader) queries() (_ *query.Engine, err error) {
+	if r.engine == nil {
+		// A fixed secret: cursors are valid for another fold of the same log, too.
+		r.engine, err = query.New(query.Options{Limits: r.Limits, Secret: []byte("lapse")})
+	}
+	return r.engine, err
 }
 
 // Status answers status.
@@ -108,37 +112,22 @@ func (r *Reader) Status(now int64) (schema.Status, error) {
 	})
 }
 
-// History answers history; event returns the event of a sequence, nil if the log does not
-// have it.
-func (r *Reader) History(name schema.CollectionName, id schema.DocumentID, body []byte, event func(seq uint64) *schema.Event) ([]*schema.Event, error) {
-	limit, fault := ParseHistory(body)
-	if fault != nil {
-		return nil, fault
-	}
-	lives, err := r.Store.LivesAndDeletions(name, id, limit)
+// History answers history, in at most Limits.Bytes.
+func (r *Reader) History(tail string, body []byte, event EventFunc) ([]byte, error) {
+	engine, err := r.queries()
 	if err != nil {
 		return nil, err
 	}
-	var events []*schema.Event
-	err = FollowLives(lives, limit, func(seq uint64) (*schema.Event, error) {
-		e := event(seq)
-		if e == nil {
-			return nil, errTrimmed
-		}
-		events = append(events, e)
-		return e, nil
-	})
-	if errors.Is(err, errTrimmed) {
-		err = nil
+	h, fault := ParseHistory(engine, tail, body)
+	if fault != nil {
+		return nil, fault
 	}
-	if err == nil && len(events) == 0 {
-		if _, ok := r.Store.Collection(name); !ok {
-			return nil, schema.NoCollection(name)
+	reply, found, err := h.Reply(r.Store, r.Limits.EnsureDefaults().Bytes, event)
+	if err == nil && !found && h.From == 0 {
+		if _, ok := r.Store.Collection(h.Name); !ok {
+			return nil, schema.NoCollection(h.Name)
 		}
-		return nil, NeverWas(name, id)
+		return nil, NeverWas(h.Name, h.ID)
 	}
-	return events, err
+	return reply, err
 }
-
-// errTrimmed ends a history at an event that was trimmed from the log.
-var errTrimmed = errors.New("the log begins later")

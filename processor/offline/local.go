@@ -289,20 +289,15 @@ func (l *Local) read(op, tail string, header schema.Header, body []byte, lifetim
 			return nil, err
 		}
 		return json.Marshal(status)
-	case "document.get", "history":
+	case "document.get":
 		name, id, fault := answer.DocumentName(tail)
 		if fault != nil {
 			return nil, fault
 		}
-		if op == "document.get" {
-			reply, *lifetime, err = reader.Document(l.now, name, id)
-			return reply, err
-		}
-		events, err := reader.History(name, id, body, l.event)
-		if err != nil {
-			return nil, err
-		}
-		return answer.AppendHistory(nil, events), nil
+		reply, *lifetime, err = reader.Document(l.now, name, id)
+		return reply, err
+	case "history":
+		return reader.History(tail, body, localHistory{l}.Event)
 	case "collection.get", "query", "forecast":
 		name, err := schema.ParseCollectionName(tail)
 		if err != nil {

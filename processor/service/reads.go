@@ -374,73 +374,50 @@ func (r *Request) listCollections() {
 }
 
 func (r *Request) history() {
-	name, id, fault := answer.DocumentName(r.Tail)
+	h, fault := answer.ParseHistory(r.Engine, r.Tail, r.data)
 	if fault != nil {
 		r.refuse(fault)
 		return
 	}
-	limit, fault := answer.ParseHistory(r.data)
-	if fault != nil {
-		r.refuse(fault)
+	if r.Store.Cursor().Seq < h.From { // another process answered with the page before
+		r.wait(h.From)
 		return
 	}
 	ctx, cancel := r.context(requestTimeout)
 	defer cancel()
-	events, err := r.Service.history(ctx, name, id, limit)
+	body, found, err := h.Reply(r.Store, r.MaxReply, func(seq uint64) (*schema.Event, error) {
+		e, err := r.Log.Event(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, nil
+		}
+		return e, err
+	})
 	switch {
 	case errors.Is(err, schema.ErrTooLarge):
 		r.refuse(schema.AsError(err))
-		return
 	case err != nil:
 		r.fail(err)
-		return
+	case found || h.From != 0:
+		r.reply(200, nil, body)
+	default:
+		r.noHistory(h, body)
 	}
-	if len(events) == 0 {
-		switch _, fault, err := r.document(name, id, r.Live.Now()); {
-		case err != nil:
-			r.failRead(err)
-			return
-		case fault == nil:
-			r.reply(200, nil, []byte(`{"events":[]}`)) // older than the retention of the log
-			return
-		}
-		if _, ok := r.Store.Collection(name); !ok {
-			r.refuse(schema.NoCollection(name))
-			return
-		}
-		r.refuse(answer.NeverWas(name, id))
-		return
-	}
-	r.reply(200, nil, answer.AppendHistory(nil, events))
 }
 
-// history returns the latest events of an id, newest first and at most limit. The
-// projection has the last event of each life, and the CollectionDeleted that ended one;
-// Lapse-Previous leads back from there, so it reads only the events that it returns.
-//
-// It returns schema.ErrTooLarge once the events exceed a reply.
-func (s *Service) history(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
-	lives, err := s.Store.LivesAndDeletions(name, id, limit)
-	if err != nil {
-		return nil, err
+// noHistory answers about a document without events in the log: with none, if it exists,
+// since it is older than the retention of the log.
+func (r *Request) noHistory(h *answer.History, none []byte) {
+	switch _, fault, err := r.document(h.Name, h.ID, r.Live.Now()); {
+	case err != nil:
+		r.failRead(err)
+		return
+	case fault == nil:
+		r.reply(200, nil, none)
+		return
 	}
-	var events []*schema.Event
-	bytes := 0
-	err = answer.FollowLives(lives, limit, func(seq uint64) (*schema.Event, error) {
-		e, err := s.Log.Event(ctx, seq)
-		if err != nil {
-			return nil, err
-		}
-		if bytes += len(e.Body); bytes > s.MaxReply {
-			return nil, schema.ErrTooLarge.With("the latest %d events have %d bytes and a message at most %d: ask for less with limit", len(events)+1, bytes, s.MaxReply)
-		}
-		events = append(events, e)
-		return e, nil
-	})
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return events, nil // the older events are trimmed
-	} else if err != nil {
-		return nil, err
+	if _, ok := r.Store.Collection(h.Name); !ok {
+		r.refuse(schema.NoCollection(h.Name))
+		return
 	}
-	return events, nil
+	r.refuse(answer.NeverWas(h.Name, h.ID))
 }

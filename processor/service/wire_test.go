@@ -20,7 +20,8 @@ import (
 // TestWire runs the conversations in testdata/wire with a server. Every reply must obey
 // the rules for all replies, and no refusal may change the log. The steps are:
 //
-//	request [Header=value …] [arg]  a subject after lapse.main.api., then lines of body
+//	request [Header=value …] [arg]  a subject after lapse.main.api., then lines of body;
+//	                                CURSOR is the last cursor of a history
 //	publish [Header=value …] [arg]  a subject after lapse.main.mutations., then lines of
 //	                                body; judged before the next step
 //	log                             the events since the last log
@@ -44,6 +45,7 @@ type conversation struct {
 	*processortest.Wire
 	clock *processortest.Clock
 	told  uint64 // last sequence shown by log
+	last  string // cursor of a history
 }
 
 func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
@@ -61,12 +63,13 @@ func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "request":
 		before := s.End()
+		body = strings.ReplaceAll(body, "CURSOR", s.last)
 		r := s.Ask(subject, body, headers...)
 		if after := s.End(); r.Code >= 400 && after != before {
 			t.Fatalf("%s: %s, and the log went from %d to %d", d.Pos, r, before, after)
 		}
 		refusedToo(s.Wire, t, d.Pos, subject, body, headers, r)
-		return showReply(r)
+		return s.showReply(r)
 	case "publish":
 		s.Judged(s.Publish(subject, body, headers...))
 		return ""
@@ -139,7 +142,7 @@ func shorten(s string) string {
 	return usualParts.Replace(s)
 }
 
-func showReply(r processortest.Reply) string {
+func (s *conversation) showReply(r processortest.Reply) string {
 	if r.Error != "" {
 		return fmt.Sprintf("%d %s: %s\n", r.Code, r.Error, clocks.ReplaceAllString(r.Message, "$1 T"))
 	}
@@ -147,7 +150,10 @@ func showReply(r processortest.Reply) string {
 		return "204\n"
 	}
 	// Show one line per result of a batch or event of a history.
-	var list struct{ Results, Events []json.RawMessage }
+	var list struct {
+		Results, Events []json.RawMessage
+		Cursor          string
+	}
 	if json.Unmarshal(r.Body, &list) == nil && list.Results != nil || list.Events != nil {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%d with %d\n", r.Code, len(list.Results)+len(list.Events))
@@ -157,6 +163,10 @@ func showReply(r processortest.Reply) string {
 				break
 			}
 			b.WriteString(shorten(string(one)) + "\n")
+		}
+		if list.Cursor != "" {
+			s.last = list.Cursor
+			b.WriteString("and a cursor\n")
 		}
 		return b.String()
 	}

@@ -12,8 +12,9 @@ import (
 // restarts.
 
 const (
-	cursorVersion = 1
-	cursorCode    = 16 // bytes of the code
+	cursorVersion   = 1
+	sequenceVersion = 2  // of a cursor of SealSequence
+	cursorCode      = 16 // bytes of the code
 )
 
 // sealer makes and checks cursors.
@@ -74,4 +75,24 @@ func (s sealer) open(incarnation uint64, r *request) (p position, ok bool) {
 		return position{}, false
 	}
 	return decodePosition(payload[1:])
+}
+
+// SealSequence returns a cursor at a sequence of the log, which is valid for that context
+// only, such as the name of what is read.
+func (e *Engine) SealSequence(context string, seq uint64) string {
+	payload := binary.AppendUvarint([]byte{sequenceVersion}, seq)
+	h := hmac.New(sha256.New, e.sealer.secret)
+	h.Write(append(append([]byte("sequence"), payload...), context...)) // no query's code begins like that
+	return base64.RawURLEncoding.EncodeToString(append(h.Sum(nil)[:cursorCode], payload...))
+}
+
+// OpenSequence returns the sequence of a cursor; ok is false if SealSequence did not make
+// it for that context.
+func (e *Engine) OpenSequence(context, cursor string) (seq uint64, ok bool) {
+	data, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(data) <= cursorCode {
+		return 0, false
+	}
+	seq, _ = binary.Uvarint(data[cursorCode+1:])
+	return seq, hmac.Equal([]byte(cursor), []byte(e.SealSequence(context, seq)))
 }

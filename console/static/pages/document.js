@@ -42,6 +42,7 @@ export function Document({name, id}) {
   const [live, setLive] = useState(null); // {text, life}; once it does not live, '' and what its life was, if that is known
   const [collection, setCollection] = useState(null);
   const [history, setHistory] = useState(null);
+  const [older, setOlder] = useState(false); // there are older events
   const [error, setError] = useState(null);
   const [changes, setChanges] = useState(0);
   const load = async signal => {
@@ -53,6 +54,7 @@ export function Document({name, id}) {
       setCollection(home.value ? JSON.parse(home.value) : null);
       setLive(before => got.value ?? {text: '', life: before?.life});
       setHistory(past.value ? elements(member(past.value, 'events')).map(event) : []);
+      setOlder(Boolean(past.value && member(past.value, 'cursor')));
       setError(!past.reason ? null : absent.includes(past.reason.error) ? got.reason : past.reason);
     } catch (fault) {
       if (!signal?.aborted) setError(fault);
@@ -92,7 +94,7 @@ export function Document({name, id}) {
       ${write && collection && html`<${Lost} name=${name} id=${id} onChanged=${changed} />`}`}
     ${text && collection && html`<p class="state"><${State} text=${text} life=${live.life} after=${after} defaultTtl=${collection.defaultTtl ?? null} /></p>
       <${Live} name=${name} id=${id} text=${text} hold=${live.life.hold} releasable=${!(after <= current)} expired=${passed} onChanged=${changed} />`}
-    ${history?.length > 0 && html`<${History} events=${history} restore=${write && collection && text === '' && {name, id, onChanged: changed}} />`}`;
+    ${history?.length > 0 && html`<${History} events=${history} older=${older} restore=${write && collection && text === '' && {name, id, onChanged: changed}} />`}`;
 }
 
 // failure is a fault as the page says it.
@@ -188,13 +190,13 @@ function event(text) {
 
 // History is a timeline, newest first. Each version is compared with the one before it.
 // restore is set while the document does not live.
-function History({events, restore}) {
+function History({events, older: cut, restore}) {
   return html`<h2>History</h2><ol class="timeline">${events.map((e, i) => {
     const older = events.slice(i + 1).find(o => versions.includes(o.type));
     return html`<li key=${e.seq} class=${ends.includes(e.type) ? 'end' : ''}>
       <${Event} e=${e} before=${e.type === 'DocumentReplaced' ? older : undefined} open=${i === 0 && lasts.includes(e.type)} restore=${restore} />
       ${e.type === 'DocumentCreated' && i < events.length - 1 && html`<p class="life">A new life begins here.</p>`}</li>`;
-  })}</ol>${events.length === historyLimit && html`<p class="faint">Only the newest ${number(historyLimit)} events are shown.</p>`}`;
+  })}</ol>${cut && html`<p class="faint">Only the newest ${number(events.length)} events are shown.</p>`}`;
 }
 
 // note is what an event says besides its type.
