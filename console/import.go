@@ -17,8 +17,28 @@ import (
 type imported struct {
 	importer.Count
 	Refused []json.RawMessage `json:"refused"` // the lines, instead of their number, as --rejects keeps them
+	More    int               `json:"more"`    // lines refused besides, for which maxRefused has no room
 	Due     []int64           `json:"due"`     // documents that expire within each of importer.Spans
 	Never   int64             `json:"never"`   // documents that do not expire
+
+	bytes int // of Refused
+}
+
+// maxRefused is the size of the refused lines in a reply, in bytes: a line of two bytes makes
+// more than a hundred.
+const maxRefused = 4 << 20
+
+// refuse keeps a refused line while there is room.
+func (i *imported) refuse(number int, text []byte, fault *client.Error) error {
+	if i.More == 0 {
+		line := importer.AppendRefused(nil, number, text, fault)
+		if i.bytes += len(line); i.bytes <= maxRefused {
+			i.Refused = append(i.Refused, line)
+			return nil
+		}
+	}
+	i.More++
+	return nil
 }
 
 // importLines stores the lines of a request as documents, as lapse import does. A page sends
@@ -60,10 +80,7 @@ func (h *Handler) importLines(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	result := imported{Refused: []json.RawMessage{}}
-	im.Reject = func(number int, text []byte, fault *client.Error) error {
-		result.Refused = append(result.Refused, importer.AppendRefused(nil, number, text, fault))
-		return nil
-	}
+	im.Reject = result.refuse
 	if err := im.Run(ctx, schema.ReadLines(ctx, bytes.NewReader(body))); err != nil {
 		refuseError(w, err)
 		return

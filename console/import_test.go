@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -53,5 +54,25 @@ func TestImport(t *testing.T) {
 	}
 	if response, text := send(t, start(t, console.Options{}), "POST", post("&dryRun=true"), lines, nil); response.StatusCode != 403 || !strings.Contains(text, "read_only") {
 		t.Error(response.StatusCode, text)
+	}
+}
+
+// TestImportOfBadLines: the refused lines in a reply are bounded, and the others counted.
+func TestImportOfBadLines(t *testing.T) {
+	coll := collection(t)
+	s := start(t, console.Options{Write: true})
+	for line, lines := range map[string]int{"x": 100_000, strings.Repeat("\x01", 1<<20): 1} {
+		response, text := send(t, s, "POST", "/api/import?collection="+coll.Name(), strings.Repeat(line+"\n", lines), nil)
+		var result struct {
+			Lines   int
+			Refused []json.RawMessage
+			More    int
+		}
+		if err := json.Unmarshal([]byte(text), &result); err != nil {
+			t.Fatal(response.StatusCode, err)
+		}
+		if len(text) > 5<<20 || result.Lines != lines || len(result.Refused)+result.More != lines || result.More == 0 {
+			t.Errorf("%d bad lines of %d bytes: a reply of %d bytes with %d lines, %d refused and %d more", lines, len(line), len(text), result.Lines, len(result.Refused), result.More)
+		}
 	}
 }

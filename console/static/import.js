@@ -20,7 +20,7 @@ async function part(file, from) {
 }
 
 // sum adds what became of a part.
-const sum = (a, b) => Object.fromEntries(['lines', 'created', 'replaced', 'existed', 'past', 'never'].map(name => [name, (a[name] ?? 0) + b[name]]));
+const sum = (a, b) => Object.fromEntries(['lines', 'created', 'replaced', 'existed', 'past', 'never', 'more'].map(name => [name, (a[name] ?? 0) + b[name]]));
 
 export function Import({name, onDone}) {
   const [file, setFile] = useState(null);
@@ -62,6 +62,7 @@ export function Import({name, onDone}) {
     ${c?.lines > 0 && html`<p>${count(c.lines, 'line')}: ${number(c.created)} ${would}created, ${number(c.replaced)} ${would}replaced${c.existed > 0 && `, ${number(c.existed)} there already`}${c.past > 0 && `, ${number(c.past)} past their moment and left out`}.${' '}
       ${stored > 0 && `Within the next ${spans.map((span, i) => `${span} ${number(far.due[i])}`).join(', ')} expire; ${number(c.never)} never ${c.never === 1 ? 'does' : 'do'}.`}</p>
       <${Refused} all=${far.refused} by="Line" />
+      ${c.more > 0 && html`<p class="faint">${number(c.more)} more refused lines are not kept: import a smaller file to see them.</p>`}
       ${far.texts.length > 0 && html`<button type="button" onClick=${() => save(far.texts.map(text => text + '\n'), `${name}-refused.ndjson`)}>Download refused lines</button>`}`}
   </details>`;
 }

@@ -94,7 +94,7 @@ export function Document({name, id}) {
       ${write && collection && html`<${Lost} name=${name} id=${id} onChanged=${changed} />`}`}
     ${text && collection && html`<p class="state"><${State} text=${text} life=${live.life} after=${after} defaultTtl=${collection.defaultTtl ?? null} /></p>
       <${Live} name=${name} id=${id} text=${text} hold=${live.life.hold} releasable=${!(after <= current)} expired=${passed} onChanged=${changed} />`}
-    ${history?.length > 0 && html`<${History} events=${history} older=${older} restore=${write && collection && text === '' && {name, id, onChanged: changed}} />`}`;
+    ${history?.length > 0 && html`<${History} events=${history} more=${older} restore=${write && collection && text === '' && {name, id, onChanged: changed}} />`}`;
 }
 
 // failure is a fault as the page says it.
@@ -190,13 +190,13 @@ function event(text) {
 
 // History is a timeline, newest first. Each version is compared with the one before it.
 // restore is set while the document does not live.
-function History({events, older: cut, restore}) {
+function History({events, more, restore}) {
   return html`<h2>History</h2><ol class="timeline">${events.map((e, i) => {
     const older = events.slice(i + 1).find(o => versions.includes(o.type));
     return html`<li key=${e.seq} class=${ends.includes(e.type) ? 'end' : ''}>
       <${Event} e=${e} before=${e.type === 'DocumentReplaced' ? older : undefined} open=${i === 0 && lasts.includes(e.type)} restore=${restore} />
       ${e.type === 'DocumentCreated' && i < events.length - 1 && html`<p class="life">A new life begins here.</p>`}</li>`;
-  })}</ol>${cut && html`<p class="faint">Only the newest ${number(events.length)} events are shown.</p>`}`;
+  })}</ol>${more && html`<p class="faint">Only the newest ${number(events.length)} events are shown.</p>`}`;
 }
 
 // note is what an event says besides its type.
