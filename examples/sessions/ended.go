@@ -37,13 +37,21 @@ func (s *Store) Watch(ctx context.Context, c *client.Client, id func(*http.Reque
 			e.mu.Lock()
 			e.seen = event.Seq
 			for wait := range e.waits[event.ID] {
-				wait <- why
+				offer(wait, why)
 			}
 			delete(e.waits, event.ID)
 			e.mu.Unlock()
 		}
 	}()
 	return e, nil
+}
+
+// offer does not block: a request that has one reason needs no second.
+func offer(wait chan<- string, why string) {
+	select {
+	case wait <- why:
+	default:
+	}
 }
 
 // ServeHTTP is an EventSource with one event, "ended", whose data is "expired" or "logout".
@@ -67,7 +75,7 @@ func (e *Ends) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	// It may have ended before the wait began.
 	if _, err := client.Get[document](r.Context(), e.store.Sessions, id, client.MinSeq(seen)); ended(err) == ErrEnded || id == "" {
-		wait <- "expired"
+		offer(wait, "expired")
 	} else if err != nil {
 		http.Error(w, "try again", http.StatusServiceUnavailable)
 		return

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -320,6 +321,48 @@ func TestServer(t *testing.T) {
 	if response.StatusCode != http.StatusOK {
 		t.Errorf("a session that has ended: %s", response.Status)
 	}
+}
+
+// lateWriter calls before between the begin of a wait and the look at the session.
+type lateWriter struct {
+	*httptest.ResponseRecorder
+	before func()
+}
+
+func (w lateWriter) Header() http.Header { w.before(); return w.ResponseRecorder.Header() }
+
+// TestEndsMeanwhile: a request hears of a session that ends while it begins to wait.
+func TestEndsMeanwhile(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+		c := s.Client(t)
+		store := &Store{Sessions: collection(t, c)}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		ends, err := store.Watch(ctx, c, func(*http.Request) string { return "a" }, func(err error) {
+			if ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+		check(t, err)
+		_, err = store.create(ctx, "a", []byte("x"), time.Now().Add(time.Hour))
+		check(t, err)
+		w, done := lateWriter{httptest.NewRecorder(), sync.OnceFunc(func() {
+			check(t, store.remove(ctx, "a"))
+			time.Sleep(time.Second) // until Watch has read the event
+		})}, make(chan bool)
+		go func() {
+			defer close(done)
+			ends.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		}()
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Fatal("the request hangs")
+		}
+		if text := w.Body.String(); !strings.Contains(text, "data: logout") {
+			t.Errorf("the browser hears %q", text)
+		}
+	})
 }
 
 // TestRenewToken: of a login with a new token and a logout in another tab, the logout wins.
