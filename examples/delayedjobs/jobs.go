@@ -43,9 +43,13 @@ func OpenJobs(ctx context.Context, c *client.Client) (*Jobs, error) {
 	return &Jobs{c, waiting, failed}, err
 }
 
-// At runs a job at a moment, rounded up to a second. A waiting job with this id is replaced.
+// At runs a job at a moment, rounded up to a second, or at once if that has passed. A
+// waiting job with this id is replaced.
 func (jobs *Jobs) At(ctx context.Context, id string, at time.Time, j Job) error {
 	_, err := client.Upsert(ctx, jobs.waiting, id, j, client.ExpireAt(at))
+	if errors.Is(err, client.ErrBadTTL) && time.Until(at) < time.Minute {
+		_, err = client.Upsert(ctx, jobs.waiting, id, j, client.TTL(time.Second))
+	}
 	return err
 }
 
@@ -102,8 +106,11 @@ func (jobs *Jobs) work(ctx context.Context, m jetstream.Msg, run Run) error {
 		return err
 	}
 	var j Job
-	if err := json.Unmarshal(e.Body, &j); err != nil {
-		return err
+	if unreadable := json.Unmarshal(e.Body, &j); unreadable != nil {
+		if err := jobs.putAside(ctx, e, e.Body, unreadable); err != nil {
+			return err
+		}
+		return m.DoubleAck(ctx)
 	}
 	done := make(chan bool)
 	go func() { // a job may take longer than ackWait
@@ -132,12 +139,26 @@ func (jobs *Jobs) work(ctx context.Context, m jetstream.Msg, run Run) error {
 // retry writes the job again, unless there is a new one with its id.
 func (jobs *Jobs) retry(ctx context.Context, e *client.Event, j Job, failure error) error {
 	if j.Tries++; j.Tries == maxTries {
-		_, err := client.Upsert(ctx, jobs.failed, fmt.Sprint(e.Seq), map[string]any{"of": e.ID, "job": j, "error": failure.Error()})
-		return err
+		return jobs.putAside(ctx, e, j, failure)
 	}
 	_, err := client.Create(ctx, jobs.waiting, e.ID, j, client.TTL(firstWait<<(j.Tries-1)), client.MsgID(fmt.Sprint("retry-", e.Seq)))
-	if errors.Is(err, client.ErrDocumentExists) {
+	switch {
+	case errors.Is(err, client.ErrDocumentExists):
 		return nil
+	case errors.Is(err, client.ErrTooLarge): // with its tries
+		return jobs.putAside(ctx, e, j, failure)
+	}
+	return err
+}
+
+// putAside keeps what is known of a job that is not tried again. Where the job makes that
+// too large, the log has it: the id is the sequence of its expiry.
+func (jobs *Jobs) putAside(ctx context.Context, e *client.Event, job any, failure error) error {
+	aside := map[string]any{"of": e.ID, "job": job, "error": failure.Error()}
+	_, err := client.Upsert(ctx, jobs.failed, fmt.Sprint(e.Seq), aside)
+	if errors.Is(err, client.ErrTooLarge) {
+		delete(aside, "job")
+		_, err = client.Upsert(ctx, jobs.failed, fmt.Sprint(e.Seq), aside)
 	}
 	return err
 }

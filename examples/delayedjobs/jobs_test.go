@@ -158,6 +158,39 @@ func TestVirtual(t *testing.T) {
 	})
 }
 
+// TestPutAside: a job that no worker can read, or that is too large to try again, ends no
+// worker, and a job whose moment has passed runs at once.
+func TestPutAside(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		jobs, err := OpenJobs(ctx, s.Client(t))
+		check(t, err)
+		_, err = client.Upsert(ctx, jobs.waiting, "unreadable", map[string]int{"text": 5}, client.TTL(time.Second))
+		check(t, err)
+		_, err = client.Upsert(ctx, jobs.waiting, "large", Job{Text: strings.Repeat("x", 2<<20-len(`{"text":"","ttl":1}`))}, client.TTL(time.Second))
+		check(t, err)
+		crew := newCrew(t)
+		crew.hire(ctx, 0, jobs, func(_ context.Context, id string, _ Job) error {
+			if id == "large" {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		time.Sleep(time.Minute)
+		check(t, jobs.At(ctx, "late", time.Now().Add(-5*time.Second), Job{}))
+		time.Sleep(time.Minute)
+		stop()
+		crew.all.Wait()
+		if got := fmt.Sprint(crew.ran); got != "map[large:1 late:1]" {
+			t.Errorf("what ran: %s", got)
+		}
+		if n, err := client.Count(t.Context(), jobs.failed); n != 2 || err != nil {
+			t.Errorf("%d failed jobs, %v", n, err)
+		}
+	})
+}
+
 // TestMain is the program if TestServer starts it.
 func TestMain(m *testing.M) {
 	if args := os.Getenv("TEST_ARGS"); args != "" {
