@@ -41,6 +41,11 @@ const (
 	// them, and when it hears of another one.
 	presenceLeases    = 2
 	announcementsEach = 4
+
+	// Whoever may write to the bucket could announce more than this process can hold.
+	maxAnnouncement = 8 << 10 // bytes; that of a process with 128 databases has 5 KiB
+	maxMembers      = 256
+	maxName         = 255 // bytes of ID and Host
 )
 
 // Presence is the processes that may serve one database. Its methods may be called from any
@@ -132,7 +137,7 @@ const (
 func (p *Presence) hear(m *nats.Msg) {
 	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 	member, now := Member{}, p.Elapsed()
-	gone := m.Header.Get(operationHeader) != "" || json.Unmarshal(m.Data, &member) != nil || member.ID != id
+	gone := m.Header.Get(operationHeader) != "" || len(m.Data) > maxAnnouncement || json.Unmarshal(m.Data, &member) != nil || member.ID != id || !member.legal()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if gone {
@@ -140,8 +145,16 @@ func (p *Presence) hear(m *nats.Msg) {
 		return
 	}
 	if _, known := p.heard[id]; !known && id != p.Node {
+		if len(p.heard) >= maxMembers {
+			return
+		}
 		p.Announce() // so that a new process knows the others at once
 	}
 	member.At = now
 	p.heard[id] = member
+}
+
+// legal reports whether a process announces itself like this.
+func (m *Member) legal() bool {
+	return len(m.ID) <= maxName && len(m.Host) <= maxName && slices.Contains([]string{schema.RoleWriter, schema.RoleCopy, schema.RoleNone}, m.Role)
 }

@@ -2,6 +2,8 @@ package lease_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +58,9 @@ func TestPresence(t *testing.T) {
 		say("c", `{"id":"c","weight":1,"role":"copy","seq":7,"behind":2,"behindMs":30}`)
 		say("d", `{"id":"e","weight":1}`)
 		say("f", `{`)
+		say("g", `{"id":"g","weight":1,"role":"`+strings.Repeat("x", 100)+`"}`)
+		say("h", `{"id":"h","weight":1,"role":"copy","host":"`+strings.Repeat("x", 300)+`"}`)
+		say("i", `{"id":"i","weight":1,"role":"copy","databases":["`+strings.Repeat("x", 8<<10)+`"]}`)
 		if got := there(a); got != "a c " {
 			t.Errorf("it hears %q", got)
 		}
@@ -66,6 +71,13 @@ func TestPresence(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		if got := there(a); got != "a " {
 			t.Errorf("later: %q", got)
+		}
+		for i := range 1000 {
+			id := fmt.Sprint("z", i)
+			say(id, `{"id":"`+id+`","weight":1,"role":"copy","seq":7,"behind":2,"behindMs":30}`)
+		}
+		if got := strings.Fields(there(a)); len(got) != 256 || got[0] != "a" {
+			t.Errorf("of a thousand it hears %d", len(got))
 		}
 	})
 }
