@@ -54,14 +54,29 @@ func (r *run) serveHealth() (stop func(), err error) {
 	if r.HealthSocket == "" {
 		return func() {}, nil
 	}
-	if info, err := os.Lstat(r.HealthSocket); err == nil && info.Mode().Type() == fs.ModeSocket {
-		_ = os.Remove(r.HealthSocket) // if that fails, listening does
-	}
-	listener, err := net.Listen("unix", r.HealthSocket)
+	listener, err := listenUnix(r.HealthSocket)
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve health at %s: %w: choose another path with --health-socket PATH", r.HealthSocket, err)
 	}
 	return webserver.Serve(listener, watchers(&r.monitors), "health", r.Processor.Logger), nil
+}
+
+// listenUnix listens at path, instead of a process that ended without removing its socket.
+func listenUnix(path string) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != fs.ModeSocket {
+			return nil, errors.New("a file that is no socket has this path")
+		}
+		nc, err := net.Dial("unix", path)
+		if err == nil {
+			return nil, errors.Join(errors.New("another program listens there"), nc.Close())
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, err
+		}
+		_ = os.Remove(path) // if that fails, listening does
+	}
+	return net.Listen("unix", path)
 }
 
 // listenHTTP listens at HOST:PORT. Its error for an address in use has no "already":
