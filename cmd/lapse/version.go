@@ -22,15 +22,26 @@ func init() {
 }
 
 // describeBuild completes what -ldflags give by the build information: the version, without
-// the v of its tag, the commit and its date. What nothing says is "".
+// the v of its tag, the commit and its date. Without a version it makes the pseudo-version
+// that Go would make of the commit. What nothing says is "".
 func describeBuild(info *debug.BuildInfo, version, commit, date string) (string, string, string) {
 	settings := make(map[string]string)
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	version = strings.TrimPrefix(cmp.Or(version, info.Main.Version, "(devel)"), "v")
-	return version, cmp.Or(commit, settings["vcs.revision"]), cmp.Or(date, settings["vcs.time"])
+	commit, date = cmp.Or(commit, settings["vcs.revision"]), cmp.Or(date, settings["vcs.time"])
+	version = strings.TrimPrefix(cmp.Or(version, info.Main.Version, unknownVersion), "v")
+	if t, err := time.Parse(time.RFC3339, date); err == nil && version == unknownVersion && len(commit) >= shortCommit {
+		version = "0.0.0-" + t.UTC().Format("20060102150405") + "-" + commit[:shortCommit]
+		if settings["vcs.modified"] == "true" {
+			version += "+dirty"
+		}
+	}
+	return version, commit, date
 }
+
+// unknownVersion is the version of a build whose commit Go did not store, as of go run.
+const unknownVersion = "(devel)"
 
 // shortCommit is as long as the commit in a pseudo-version.
 const shortCommit = 12

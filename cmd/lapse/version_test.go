@@ -29,6 +29,7 @@ func TestDescribeBuild(t *testing.T) {
 			{Key: "vcs.time", Value: "2026-11-26T07:45:12Z"},
 		},
 	}
+	untagged := &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: append(checkout.Settings, debug.BuildSetting{Key: "vcs.modified", Value: "true"})}
 	for _, one := range []struct {
 		name                  string
 		info                  *debug.BuildInfo
@@ -38,6 +39,10 @@ func TestDescribeBuild(t *testing.T) {
 		{"checkout", checkout, "", "", "", [3]string{"0.3.0", aCommit, "2026-11-26T07:45:12Z"}},
 		{"ldflags", checkout, "0.3.1", "abc", "2026-12-01T00:00:00Z", [3]string{"0.3.1", "abc", "2026-12-01T00:00:00Z"}},
 		{"go install", &debug.BuildInfo{Main: debug.Module{Version: "v0.3.0"}}, "", "", "", [3]string{"0.3.0", "", ""}},
+		{"version of Go", &debug.BuildInfo{Main: debug.Module{Version: "v0.3.1-0.20261126074512-42de0ee94d35+dirty"}, Settings: untagged.Settings}, "", "", "", [3]string{"0.3.1-0.20261126074512-42de0ee94d35+dirty", aCommit, "2026-11-26T07:45:12Z"}},
+		{"no version", untagged, "", "", "", [3]string{"0.0.0-20261126074512-42de0ee94d35+dirty", aCommit, "2026-11-26T07:45:12Z"}},
+		{"commit only", &debug.BuildInfo{}, "", aCommit, "", [3]string{"(devel)", aCommit, ""}},
+		{"go run", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, "", "", "", [3]string{"(devel)", "", ""}},
 		{"archive", &debug.BuildInfo{}, "", "", "", [3]string{"(devel)", "", ""}},
 	} {
 		v, c, d := describeBuild(one.info, one.version, one.commit, one.date)
