@@ -2,6 +2,9 @@ package processor
 
 import (
 	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/lease"
@@ -25,10 +28,27 @@ func openStreams(ctx context.Context, c eventlog.Connections, o Options) (log *e
 				return err
 			}
 		}
-		log, err = eventlog.Open(try, c, o.forEventlog())
+		log, err = openLog(try, c, o)
 		return err
 	})
 	return log, err
+}
+
+// openLog opens the log, or creates it, but not if other processes have another one: an empty
+// log in the wrong account would look sound to all who read it there.
+func openLog(ctx context.Context, c eventlog.Connections, o Options) (*eventlog.Log, error) {
+	log, err := eventlog.OpenExisting(ctx, c, o.forEventlog())
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return log, err
+	}
+	refusal := peers.CheckOthers(ctx, c.Service, o.Database, "")
+	if refusal == nil {
+		return eventlog.Open(ctx, c, o.forEventlog())
+	}
+	if log, err = eventlog.OpenExisting(ctx, c, o.forEventlog()); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, refusal
+	}
+	return log, err // one of them has just created it
 }
 
 // RestoreSnapshot replaces the projection in o.Dir by a snapshot, the newest sound one if

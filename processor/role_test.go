@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/eventlog"
@@ -424,6 +425,11 @@ func TestOtherDatabase(t *testing.T) {
 		_, err = processor.Start(a.Ctx(), eventlog.Connections{Log: log, Service: a.Service}, b.Options)
 		if err == nil || !strings.Contains(err.Error(), "another process serves database main from a different log") {
 			t.Errorf("it says %v", err)
+		}
+		js, err := jetstream.New(log)
+		a.Check(err)
+		for name := range js.StreamNames(a.Ctx()).Name() {
+			t.Errorf("it has created stream %s, which would look like the log", name)
 		}
 		if a.Processor.Role() != observe.Writer {
 			t.Error("the first one has stopped to write")

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/audit"
+	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/host"
 )
 
@@ -99,6 +100,20 @@ last event is pending, not missing. Documents are in temporary files (TMPDIR).`,
 	return cmd
 }
 
+// refuseOtherLog returns an error if the log is empty, which ends at last, and those who serve
+// the database have another: nothing would be found in this one.
+func refuseOtherLog(ctx context.Context, lapse *client.Client, last uint64) error {
+	if last > 0 {
+		return nil
+	}
+	status, err := lapse.Status(ctx)
+	if err != nil || status.Seq == 0 { // nobody has more
+		return nil
+	}
+	return fmt.Errorf("the log of database %s is empty in this NATS account, and lapse serves one of %d events: log in to the account that has it; "+
+		"remove stream LAPSE_%[1]s from this one if a lapse created it here by mistake", lapse.Database(), status.Seq)
+}
+
 // auditFile audits an exported log.
 func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor) error {
 	file, size, err := a.openInput(name)
@@ -120,6 +135,9 @@ func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Aud
 	defer hangUp()
 	first, last, err := lapse.LogBounds(ctx)
 	if err != nil {
+		return err
+	}
+	if err := refuseOtherLog(ctx, lapse, last); err != nil {
 		return err
 	}
 	bar := newProgress(a.stderr, "audit", int64(last+1-first))

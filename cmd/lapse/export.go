@@ -37,7 +37,14 @@ func newExportCommand(a *app) *cobra.Command {
 			return err
 		}
 		defer hangUp()
-		if err := a.tellTrimmed(cmd.Context(), lapse, position{seq: 1}); err != nil && cmd.Context().Err() == nil {
+		_, last, err := lapse.LogBounds(cmd.Context())
+		if err == nil {
+			err = refuseOtherLog(cmd.Context(), lapse, last)
+		}
+		if err == nil {
+			err = a.tellTrimmed(cmd.Context(), lapse, position{seq: 1})
+		}
+		if err != nil && cmd.Context().Err() == nil {
 			return err
 		}
 		printer := newEventPrinter(out)
