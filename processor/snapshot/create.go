@@ -64,14 +64,15 @@ func (s *Store) Create(ctx context.Context) (schema.Snapshot, error) {
 // stored once more while it is read back.
 func (s *Store) checkSpace() error {
 	health := s.Store.Health()
-	if need := 2*health.Bytes + spareBytes; health.Total > 0 && health.Available < need {
-		return fmt.Errorf("a snapshot may need %d bytes and the disk has %d: free some space", need, health.Available)
+	spare := spareBytes(health.Total)
+	if need := 2*health.Bytes + spare; health.Total > 0 && health.Available < need {
+		return fmt.Errorf("a snapshot may need %d bytes (two copies of the projection, and %d stay free) and the disk has %d: free some space", need, spare, health.Available)
 	}
 	return nil
 }
 
-// spareBytes is what a snapshot leaves free.
-const spareBytes = 64 << 20
+// spareBytes is what a snapshot leaves free of a disk of total bytes.
+func spareBytes(total uint64) uint64 { return min(64<<20, total/20) }
 
 // cleanupTimeout is the timeout of removing an unfinished snapshot.
 const cleanupTimeout = 5 * time.Second

@@ -14,3 +14,12 @@ func TestPadSize(t *testing.T) {
 		}
 	}
 }
+
+// TestSpareBytes: a small disk can have snapshots, too.
+func TestSpareBytes(t *testing.T) {
+	for total, want := range map[uint64]uint64{100 << 20: 5 << 20, 1 << 40: 64 << 20} {
+		if got := spareBytes(total); got != want {
+			t.Errorf("of %d bytes %d stay free, want %d", total, got, want)
+		}
+	}
+}
