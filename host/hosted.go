@@ -256,10 +256,11 @@ func (d *databases) keepOne(ctx context.Context, one *hosted) error {
 }
 
 // fell stops the processor of a database that has failed. It reports whether another one
-// serves it: a start begins with a snapshot where the log was trimmed.
+// serves it: a start begins with a snapshot where the log was trimmed, and folds the log
+// again where the projection is damaged.
 func (d *databases) fell(ctx context.Context, one *hosted, p *processor.Processor, err error) (again bool) {
 	one.running.Store(nil)
-	if !errors.Is(err, eventlog.ErrTrimmed) {
+	if !errors.Is(err, eventlog.ErrTrimmed) && !errors.Is(err, processor.ErrDamaged) {
 		d.failed(one, err)
 		d.gone(err)
 		one.stop(p)

@@ -59,7 +59,19 @@ const minPayload = 64 << 10
 // Start returns when everything in the log is folded and requests are answered:
 // those that change something, too, if it is the writer by then. ctx bounds only
 // that. An error says what an operator has to do.
-func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor, err error) {
+func Start(ctx context.Context, c eventlog.Connections, o Options) (*Processor, error) {
+	p, err := start(ctx, c, o)
+	if errors.Is(err, ErrDamaged) { // found late; now it is marked, and the log has everything
+		p, err = start(ctx, c, o)
+	}
+	return p, err
+}
+
+// ErrDamaged is the error of Failed for a damaged projection: the next Start folds the log
+// again.
+var ErrDamaged = projections.ErrDamaged
+
+func start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor, err error) {
 	o = o.EnsureDefaults().watched()
 	o.Monitor.At("bringing the connections together")
 	for _, nc := range c.Followers() {
@@ -253,7 +265,7 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 	p.running.Go(func() {
 		select {
 		case err := <-p.store.Damaged():
-			p.fail(fmt.Errorf("%w: start again, and the log is folded again", err))
+			p.fail(fmt.Errorf("%w: the next start folds the log again", err))
 		case <-p.store.Failed():
 			p.fail(p.store.Failure())
 		case <-p.writing.Done():

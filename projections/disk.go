@@ -148,9 +148,16 @@ type damage struct {
 // markOf returns the file that marks a projection as unusable.
 func markOf(fs vfs.FS, dir string) string { return fs.PathJoin(dir, "DAMAGED") }
 
+// ErrDamaged means that files of a projection are corrupt. Open refuses it from then on:
+// remove it and fold the log again.
+var ErrDamaged = errors.New("the projection is damaged")
+
+// OfDamage reports whether the error of a read is due to a corrupt file.
+func OfDamage(err error) bool { return pebble.IsCorruptionError(err) }
+
 // report is called by Pebble, concurrently and repeatedly.
 func (d *damage) report(info pebble.DataCorruptionInfo) {
-	err := fmt.Errorf("the projection is damaged (%s: %v)", info.Path, info.Details)
+	err := fmt.Errorf("%w (file %s)", ErrDamaged, info.Path)
 	_ = touch(d.fs, d.mark) // without it the next start finds the damage itself
 	select {
 	case d.found <- err:

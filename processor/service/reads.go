@@ -25,6 +25,9 @@ func (r *Request) fail(err error) {
 		r.refuse(r.tooLate())
 		return
 	}
+	if projections.OfDamage(err) {
+		err = schema.ErrUnavailable.With("the projection of this process is damaged; it is folded again: try again")
+	}
 	r.Config.Events(observe.RequestFailed{Operation: r.op, Err: err})
 	r.refuse(schema.AsError(err))
 }

@@ -127,7 +127,7 @@ func unreachable(err error) bool {
 }
 
 // Closing closes the projection, if it is not nil, and returns err joined with the
-// error of closing, or the failure of the disk that caused both.
+// error of closing, or the failure of the disk or the damage that caused both.
 func Closing(store *projections.Store, err error) error {
 	if store == nil {
 		return err
@@ -135,6 +135,13 @@ func Closing(store *projections.Store, err error) error {
 	err = errors.Join(err, store.Close())
 	if failure := store.Failure(); failure != nil {
 		return failure // the cause of the others
+	}
+	select {
+	case damage := <-store.Damaged():
+		if err != nil {
+			return damage
+		}
+	default:
 	}
 	return err
 }

@@ -7,11 +7,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/processor/processortest"
 )
 
@@ -45,6 +48,13 @@ func TestProjectionIsACache(t *testing.T) {
 	overwrite := func(file string, size int64) error {
 		return os.WriteFile(file, []byte(strings.Repeat("?", int(size))), 0o600)
 	}
+	flip := func(file string, size int64) error { // it opens: what locates the index is at the end
+		b, err := os.ReadFile(file)
+		for i := range b[:size/2] {
+			b[i] ^= 1
+		}
+		return errors.Join(err, os.WriteFile(file, b, 0o600))
+	}
 	for _, damage := range []struct {
 		name string
 		do   func()
@@ -54,6 +64,7 @@ func TestProjectionIsACache(t *testing.T) {
 		{"of a later version", func() { w.Check(ofLaterVersion(w.Options.Dir)) }, true},
 		{"tables truncated", change("*.sst", halve), true},
 		{"tables removed", change("*.sst", remove), true},
+		{"content of tables", change("*.sst", flip), true},
 		{"manifest truncated", change("MANIFEST-*", halve), false},
 		{"manifest overwritten", change("MANIFEST-*", overwrite), true},
 		{"manifest removed", change("MANIFEST-*", remove), false},
@@ -76,6 +87,65 @@ func TestProjectionIsACache(t *testing.T) {
 			w.Want(200, "history.c.7", "")
 		})
 	}
+}
+
+// TestDamageFoundLate: a start that finds damage after it has opened the projection folds
+// the log again.
+func TestDamageFoundLate(t *testing.T) {
+	disk, remade := &flipping{FS: vfs.Default}, atomic.Bool{}
+	w := processortest.New(t, func(o *processor.Options) {
+		o.Projection.FS, o.Projection.MemTableBytes = disk, 64<<10
+		o.Events = func(e observe.Event) {
+			switch e.(type) {
+			case observe.CaughtUp:
+				disk.on.Store(disk.armed.Swap(false))
+			case observe.ProjectionRemade:
+				disk.on.Store(false)
+				remade.Store(true)
+			}
+		}
+	})
+	w.Want(201, "collection.create.c", `{"defaultTtl":3600}`)
+	w.Want(201, "document.create.c.a", `{"n":1}`)
+	for i := range 600 { // more than a block of each kind of key
+		w.Want(201, fmt.Sprintf("document.create.c.%d", i), fmt.Sprintf(`{"p":"%s"}`, strings.Repeat("x", 500)))
+	}
+	w.Stop()
+	disk.armed.Store(true)
+	w.Start()
+	w.Want(200, "document.get.c.a", "")
+	if !remade.Load() {
+		t.Error("the log is not folded again")
+	}
+}
+
+// flipping is a disk that returns damaged tables while on.
+type flipping struct {
+	vfs.FS
+	armed, on atomic.Bool
+}
+
+func (f *flipping) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.Open(name, opts...)
+	if err == nil && strings.HasSuffix(name, ".sst") {
+		file = flippingFile{file, f}
+	}
+	return file, err
+}
+
+type flippingFile struct {
+	vfs.File
+	disk *flipping
+}
+
+func (f flippingFile) ReadAt(p []byte, at int64) (n int, err error) {
+	n, err = f.File.ReadAt(p, at)
+	for i := range p[:n] {
+		if f.disk.on.Load() {
+			p[i] ^= 1
+		}
+	}
+	return n, err
 }
 
 // ofLaterVersion makes a projection one of the format after this one, as a version leaves it
