@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func (t *target) openConnections() (err error) {
 		return err
 	}
 	t.closers = append(t.closers, func() { _ = lock.Close() })
-	if t.node, err = nodeName(t.StoreDir); err != nil {
+	if t.node, err = nodeName(t.StoreDir, t.Processor.Logger); err != nil {
 		return err
 	}
 	for name, as := range map[string]**nats.Conn{LogConnection: &t.Log, BulkConnection: &t.Bulk} {
@@ -168,19 +169,29 @@ func inboxPrefix(name string) string {
 	return prefix + rand.Text()
 }
 
-// nodeName returns the random name that the store directory keeps over restarts.
-func nodeName(storeDir string) (string, error) {
-	path := filepath.Join(storeDir, "node")
-	text, err := os.ReadFile(path)
-	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
+// nodeFile is the file of a store directory with the name of its process.
+const nodeFile = "node"
+
+// nodeName returns the random name that the store directory keeps over restarts. It renews
+// one that is damaged.
+func nodeName(storeDir string, logger *slog.Logger) (string, error) {
+	path := filepath.Join(storeDir, nodeFile)
+	text, err := ReadFile(path)
+	name := strings.TrimSpace(string(text))
+	switch {
+	case err == nil && validNode.MatchString(name):
 		return name, nil
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	case err == nil || len(text) > 0:
+		logger.Warn("the name of this process is damaged: it has a new one", "file", path)
+	case !errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("cannot read %s: %w; choose another --store-dir", path, err)
 	}
-	name := rand.Text()
+	name = rand.Text()
 	if err := os.WriteFile(path, []byte(name+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("cannot write to the store directory %s: %w; choose another one with --store-dir", storeDir, err)
 	}
 	return name, nil
 }
+
+// validNode matches a name, which is a token of subjects.
+var validNode = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)

@@ -136,7 +136,7 @@ func (r *run) processorOptions() processor.Options {
 	if o.Clock == nil {
 		o.Clock, o.Boot = machineClock(), bootID()
 	}
-	o.Node, o.AtomicBatch, o.SameClock, o.Limits = t.node, 0, false, t.limits
+	o.Node, o.NodeDir, o.AtomicBatch, o.SameClock, o.Limits = t.node, identityOf(t.StoreDir), 0, false, t.limits
 	if t.External == nil {
 		o.Lease, o.AtomicBatch, o.SameClock = 0, embedded.AtomicBatch, true
 		o.AcceptLostEnd = o.AcceptLostEnd || o.Durability == processor.OS

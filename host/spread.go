@@ -48,7 +48,7 @@ func (r *run) newSpreading(o processor.Options) *spreading {
 		elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
 	s.began = s.elapsed()
 	for _, one := range s.all {
-		one.presence = lease.NewPresence(s.log, lease.Config{Database: one.name, TTL: s.lease, Node: s.node, Elapsed: s.elapsed})
+		one.presence = lease.NewPresence(s.log, lease.Config{Database: one.name, TTL: s.lease, Node: s.node, Elapsed: s.elapsed, Twin: r.target.endAsTwin})
 		one.options.Processes = one.processes
 		one.options.Events = observe.TeeEventListener(one.options.Events.EnsureDefaults(), func(e observe.Event) {
 			if e, ok := e.(observe.RoleChanged); ok {

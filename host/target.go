@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -175,6 +178,15 @@ func (t *target) cause(err error) error {
 		}
 	}
 	return err
+}
+
+// endAsTwin ends Run because an older process has the name of this one, which it forgets.
+func (t *target) endAsTwin(other lease.Member) {
+	_ = os.Remove(filepath.Join(t.StoreDir, nodeFile))
+	select {
+	case t.closed <- fmt.Errorf("another process, on host %s, has the id %s of this one, whose store directory %s is a copy: start this one again: it then has a new id", other.Host, t.node, t.StoreDir):
+	default: // one error is enough to end serve
+	}
 }
 
 func closedForGood(nc *nats.Conn) error {

@@ -53,6 +53,10 @@ type Options struct {
 	// Node names this processor over restarts, so that it need not wait for the lease
 	// that it held before; random if empty.
 	Node string
+
+	// NodeDir identifies the directory that only this process uses: a process with the same
+	// Node and another NodeDir runs on a copy, and may be alive. "" if unknown.
+	NodeDir string
 	// ReadOnly: this processor is a standby for ever. It needs a Lease.
 	ReadOnly bool
 	// Processes returns the processes that may serve the database, for status; nil if this
@@ -207,7 +211,7 @@ func (o Options) forService() service.Config {
 }
 
 func (o Options) forLease(leave func()) lease.Config {
-	return lease.Config{Database: o.Database, TTL: o.Lease, Replicas: o.Replicas, Node: o.Node, Leave: leave,
+	return lease.Config{Database: o.Database, TTL: o.Lease, Replicas: o.Replicas, Node: o.Node, Dir: o.NodeDir, Leave: leave,
 		Elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
 }
 

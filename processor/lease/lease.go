@@ -43,6 +43,9 @@ type holder struct {
 	Node string `json:"node"` // the same over restarts of a process
 	Host string `json:"host"`
 	Term string `json:"term"` // new for each start
+
+	// Identity of the directory with the process's files: a copy has the same node.
+	Dir string `json:"dir,omitempty"`
 }
 
 func (h holder) valid() bool { return h.Node != "" && h.Term != "" }
@@ -67,15 +70,17 @@ type Config struct {
 	TTL      time.Duration        // whole seconds
 	Replicas int                  // of the bucket, if it is created
 	Node     string               // name of the process, the same over restarts
+	Dir      string               // identity of the directory that only this process uses now; "" if unknown
 	Elapsed  func() time.Duration // a monotonic clock
 	Leave    func()               // moves the process's connections to other NATS servers
+	Twin     func(Member)         // called when an older process announces the id of this one; nil for none
 }
 
 // New returns a lease that is not held yet.
 func New(js jetstream.JetStream, c Config) *Lease {
 	host, _ := os.Hostname() // informative
 	return &Lease{js: js, db: c.Database, ttl: c.TTL, replicas: c.Replicas, elapsed: c.Elapsed, leave: c.Leave,
-		mine: holder{Node: c.Node, Host: host, Term: rand.Text()}}
+		mine: holder{Node: c.Node, Host: host, Term: rand.Text(), Dir: c.Dir}}
 }
 
 // ErrHeld means that another process holds the lease.
@@ -111,8 +116,8 @@ func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 }
 
 // Acquire takes the lease if it is free or has expired, or returns ErrHeld. It creates the
-// bucket if there is none. back also takes the lease from an earlier process of this node,
-// which is dead, since this process has its files.
+// bucket if there is none. back also takes the lease from an earlier process of this node
+// and directory, which is dead, since this process has its files.
 func (l *Lease) Acquire(ctx context.Context, back bool) error {
 	kv, err := l.open(ctx)
 	if err != nil {
@@ -135,7 +140,7 @@ func (l *Lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) erro
 		if err != nil {
 			return fmt.Errorf("bucket %s: %w: remove it with `nats kv del %s`", l.bucket(), err, l.bucket())
 		}
-		before := has.Node == l.mine.Node && has.Host == l.mine.Host
+		before := has.Node == l.mine.Node && has.Host == l.mine.Host && has.Dir == l.mine.Dir
 		if has.Term != l.mine.Term && !(back && before) {
 			if expired, err = l.expired(ctx, entry.Revision()); err != nil {
 				return err

@@ -3,6 +3,7 @@ package lease
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"os"
 	"slices"
@@ -23,9 +24,10 @@ import (
 type Member struct {
 	ID        string                `json:"id"` // the same over restarts
 	Host      string                `json:"host,omitempty"`
-	Weight    int                   `json:"weight"`    // 0: it never writes
-	Databases []schema.DatabaseName `json:"databases"` // all that it may serve
-	UpMs      int64                 `json:"upMs"`      // since its start
+	Run       string                `json:"run,omitempty"` // new for each start
+	Weight    int                   `json:"weight"`        // 0: it never writes
+	Databases []schema.DatabaseName `json:"databases"`     // all that it may serve
+	UpMs      int64                 `json:"upMs"`          // since its start
 
 	Role     string `json:"role"`     // schema.RoleWriter, RoleCopy or RoleNone
 	Seq      uint64 `json:"seq"`      // folded
@@ -46,6 +48,9 @@ const (
 	maxAnnouncement = 8 << 10 // bytes; that of a process with 128 databases has 5 KiB
 	maxMembers      = 256
 	maxName         = 255 // bytes of ID and Host
+
+	// After a second, an announcement cannot be a late one of an earlier process.
+	twinProof = time.Second
 )
 
 // Presence is the processes that may serve one database. Its methods may be called from any
@@ -54,17 +59,20 @@ type Presence struct {
 	Config
 	nc   *nats.Conn
 	host string
+	run  string
+	born time.Duration // elapsed
 	now  chan struct{} // announce at once
 
 	mu    sync.Mutex
-	heard map[string]Member // by id
+	heard map[string]Member        // by id
+	twins map[string]time.Duration // when another process with this id was first heard, by run
 }
 
 // NewPresence returns the presence of this process, c.Node, among those that may serve
 // c.Database. It does not use Replicas and Leave.
 func NewPresence(nc *nats.Conn, c Config) *Presence {
 	host, _ := os.Hostname() // informative
-	return &Presence{Config: c, nc: nc, host: host, now: make(chan struct{}, 1), heard: make(map[string]Member)}
+	return &Presence{Config: c, nc: nc, host: host, run: rand.Text(), born: c.Elapsed(), now: make(chan struct{}, 1), heard: make(map[string]Member), twins: make(map[string]time.Duration)}
 }
 
 // Members returns the processes that are there, this one too, by id. That this one is not
@@ -114,7 +122,7 @@ func (p *Presence) Run(ctx context.Context, self func() Member) error {
 			return p.nc.PublishMsg(leave)
 		}
 		m := self()
-		m.ID, m.Host = p.Node, p.host
+		m.ID, m.Host, m.Run = p.Node, p.host, p.run
 		value, err := json.Marshal(m)
 		if err != nil {
 			return err
@@ -144,17 +152,38 @@ func (p *Presence) hear(m *nats.Msg) {
 		delete(p.heard, id)
 		return
 	}
+	member.At = now
+	if id == p.Node && member.Run != p.run {
+		p.hearTwin(member)
+		return
+	}
 	if _, known := p.heard[id]; !known && id != p.Node {
 		if len(p.heard) >= maxMembers {
 			return
 		}
 		p.Announce() // so that a new process knows the others at once
 	}
-	member.At = now
 	p.heard[id] = member
 }
 
 // legal reports whether a process announces itself like this.
 func (m *Member) legal() bool {
-	return len(m.ID) <= maxName && len(m.Host) <= maxName && slices.Contains([]string{schema.RoleWriter, schema.RoleCopy, schema.RoleNone}, m.Role)
+	return len(m.ID) <= maxName && len(m.Host) <= maxName && len(m.Run) <= maxName && slices.Contains([]string{schema.RoleWriter, schema.RoleCopy, schema.RoleNone}, m.Role)
+}
+
+// hearTwin hears of another process with the id of this one. The caller holds mu.
+func (p *Presence) hearTwin(member Member) {
+	first, known := p.twins[member.Run]
+	if !known {
+		if len(p.twins) >= maxMembers {
+			return
+		}
+		p.twins[member.Run] = member.At
+		p.Announce() // the other one has to know, too
+		return
+	}
+	older := time.Duration(member.UpMs)*time.Millisecond > member.At-p.born
+	if older && member.At-first >= twinProof && p.Twin != nil {
+		p.Twin(member)
+	}
 }

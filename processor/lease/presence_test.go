@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/processortest"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // TestPresence: processes hear of each other at once. One that leaves is gone at once, one
@@ -106,6 +108,37 @@ func TestPresenceKeys(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		if e, err := m.Leases().Get(c.T.Context(), "process.b"); err == nil {
 			t.Errorf("after its ttl there is %s", e.Value())
+		}
+	})
+}
+
+// TestTwin: of two processes with one id, the younger hears of the older. A late announcement
+// of an earlier process is no twin.
+func TestTwin(t *testing.T) {
+	processortest.InCrew(t, 1, func(c *processortest.Crew) {
+		began := time.Now()
+		m := c.Members[0]
+		join := func() (twins *atomic.Int64, leave func()) {
+			twins = new(atomic.Int64)
+			elapsed, born := func() time.Duration { return time.Since(began) }, time.Now()
+			p := lease.NewPresence(m.Log, lease.Config{Database: "main", TTL: 5 * time.Second, Node: "a", Elapsed: elapsed, Twin: func(lease.Member) { twins.Add(1) }})
+			ctx, cancel := context.WithCancel(c.T.Context())
+			done := make(chan error, 1)
+			go func() {
+				done <- p.Run(ctx, func() lease.Member { return lease.Member{Role: schema.RoleNone, UpMs: time.Since(born).Milliseconds()} })
+			}()
+			synctest.Wait()
+			return twins, func() { cancel(); m.Check(<-done) }
+		}
+		older, leave := join()
+		defer leave()
+		m.Check(m.Log.Publish("$KV.LAPSE_main_LEASE.process.a", []byte(`{"id":"a","run":"earlier","role":"none","upMs":100000}`)))
+		time.Sleep(time.Minute)
+		younger, leave := join()
+		defer leave()
+		time.Sleep(5 * time.Second)
+		if older.Load() != 0 || younger.Load() == 0 {
+			t.Errorf("the older hears of %d, the younger of %d", older.Load(), younger.Load())
 		}
 	})
 }

@@ -357,3 +357,23 @@ func TestRestartReusesOwnLease(t *testing.T) {
 		}
 	})
 }
+
+// TestCopyDoesNotTakeLease: a process takes back the lease of an earlier process of its
+// directory, and not that of a process from whose directory its own was copied.
+func TestCopyDoesNotTakeLease(t *testing.T) {
+	processortest.InCrew(t, 1, func(c *processortest.Crew) {
+		m := c.Members[0]
+		js, err := jetstream.New(m.Log)
+		m.Check(err)
+		began := time.Now()
+		acquire := func(dir string) error {
+			return lease.New(js, lease.Config{Database: "main", TTL: processortest.LeaseTTL, Replicas: 1, Node: "node", Dir: dir,
+				Elapsed: func() time.Duration { return time.Since(began) }}).Acquire(m.Ctx(), true)
+		}
+		m.Check(acquire("original"))
+		if err := acquire("copy"); !errors.Is(err, lease.ErrHeld) {
+			t.Errorf("the copy: %v", err)
+		}
+		m.Check(acquire("original"))
+	})
+}
