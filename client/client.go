@@ -85,11 +85,12 @@ func WithReadYourWrites() Option { return func(o *options) { o.session = true } 
 
 // Connect connects to the NATS server at address. It fails with ErrUnavailable if no
 // server answers, or another one than NATS, and with ErrBadRequest for an address such as
-// http://host; later the connection reconnects for ever. Close closes it.
+// http://host; later the connection reconnects for ever, also
+// if its login is refused: WithCreds reads the file again. Close closes it.
 func Connect(address string, opts ...Option) (*Client, error) {
 	o := apply(opts)
 	silent := func(*nats.Conn, *nats.Subscription, error) {} // New adds a handler for denials of the client's own calls
-	with := append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1), nats.ErrorHandler(silent)}, o.nats...)
+	with := append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ErrorHandler(silent)}, o.nats...)
 	nc, err := Dial(func(last nats.Option) (*nats.Conn, error) { return nats.Connect(address, append(with, last)...) })
 	if err != nil {
 		return nil, (&Client{url: Redacted(strings.Split(address, ","))}).transportError(err)

@@ -73,6 +73,25 @@ func (c *Client) lost(err error, m *nats.Msg) error {
 	return err
 }
 
+// loginRefused returns why NATS lets the connection not in again, nil if it has not refused it.
+func (c *Client) loginRefused() error {
+	if c.nc == nil || c.nc.IsConnected() || !IsLogin(c.nc.LastError()) {
+		return nil
+	}
+	return c.nc.LastError()
+}
+
+// IsLogin reports whether an error is that NATS refuses a login, as of credentials that have
+// ended or were revoked.
+func IsLogin(err error) bool {
+	for _, refusal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
 // timeout reports whether there was no reply in time.
 func timeout(err error) bool {
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
@@ -87,13 +106,15 @@ func (c *Client) codeOf(err error) *Error {
 		return ErrUnavailable.With("the NATS server at %s does not answer in time: try again, or connect to another address", c.url)
 	case errors.Is(err, nats.ErrNoResponders):
 		return ErrUnavailable.With("no process serves database %q here now: try again if a standby is taking over, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
+	case timeout(err) && c.loginRefused() != nil:
+		return ErrTimeout.With("no answer from database %q: the NATS server at %s refuses these credentials (%v): renew them, the connection goes on trying; a write may have been applied", c.database, c.url, c.loginRefused())
 	case timeout(err):
 		return ErrTimeout.With("no answer from database %q in time: try again; a write may have been applied", c.database)
 	case errors.Is(err, nats.ErrMaxPayload):
 		return ErrTooLarge.With("the request exceeds max_payload of this connection, by the NATS server, the account or the user (%d bytes): send less at once", c.nc.MaxPayload())
 	case errors.Is(err, nats.ErrNoServers):
 		return ErrUnavailable.With("no NATS server answers at %s: start `lapse serve`, or connect to another address", c.url)
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+	case IsLogin(err):
 		return ErrUnavailable.With("the NATS server at %s refuses these credentials: connect with others", c.url)
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, jetstream.ErrMsgIteratorClosed):
 		return ErrUnavailable.With("the connection to NATS is closed: connect again")
@@ -117,7 +138,7 @@ func (c *Client) feedError(err error) error {
 		err = &failure{cause: err, coded: ErrUnavailable.With("this NATS server and account have no JetStream: connect to the one that has the log of database %q", c.database)}
 	case errors.Is(err, nats.ErrNoResponders):
 		err = &failure{cause: err, coded: ErrUnavailable.With("nobody answers requests to JetStream here now: try again if NATS or lapse restarts, or connect to the NATS server and account that has the log of database %q", c.database)}
-	case timeout(err):
+	case timeout(err) && c.loginRefused() == nil:
 		err = &failure{cause: err, coded: ErrTimeout.With("JetStream did not answer in time: try again; its streams may be without a leader for some seconds")}
 	case errors.Is(err, jetstream.ErrInvalidConsumerName):
 		err = &failure{cause: err, coded: ErrBadRequest.With("the durable name is not legal: use letters, digits, _ and -")}

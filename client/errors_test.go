@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,4 +111,45 @@ func TestClosedForPayload(t *testing.T) {
 	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "(20000 bytes)") {
 		t.Error(err)
 	}
+}
+
+// TestLoginEnds: a client whose login NATS refuses from now on says so, goes on trying, and
+// is back with a renewed one.
+func TestLoginEnds(t *testing.T) {
+	options := func(password string) *server.Options {
+		return &server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, Users: []*server.User{{Username: "app", Password: password}}}
+	}
+	ns := harness.StartNATS(t, options("old"))
+	var password atomic.Value
+	password.Store("old")
+	c, err := Connect(ns.ClientURL(), WithTimeout(100*time.Millisecond), WithNATSOptions(nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.UserInfoHandler(func() (string, string) { return "app", password.Load().(string) })))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	status := func() error { _, err := c.Status(t.Context()); return err }
+	bounds := func() error { _, _, err := c.LogBounds(t.Context()); return err }
+	eventually := func(what string, call func() error, is func(error) bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; {
+			err := call()
+			if is(err) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+	}
+	if err := ns.ReloadOptions(options("new")); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(err error) bool {
+		return errors.Is(err, ErrTimeout) && strings.Contains(err.Error(), "refuses these credentials")
+	}
+	eventually("refused", status, refused)
+	eventually("refused to a reader", bounds, refused)
+	password.Store("new")
+	eventually("renewed", status, func(err error) bool { return errors.Is(err, nats.ErrNoResponders) })
 }

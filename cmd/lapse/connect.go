@@ -96,8 +96,8 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1), nats.PingInterval(clientPingInterval),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the client reports errors of its calls
+	opts = append([]nats.Option{nats.Name("lapse " + version), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(clientPingInterval),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, opts...) // the client reports errors of its calls
 	opts = append(opts, login...)
 	with := []client.Option{client.WithDatabase(c.database), client.WithTimeout(c.timeout), client.APIPrefix(string(c.api)), client.WithNATSOptions(opts...)}
 	server, name := c.server, c.context

@@ -93,17 +93,27 @@ func feedOptions(types, collections []string) (opts []client.FeedOption) {
 	return opts
 }
 
-// connectionNotices report on a terminal that the connection is lost or back.
+// connectionNotices report that NATS refuses the login, and on a terminal that the
+// connection is lost or back.
 func (a *app) connectionNotices() []nats.Option {
-	if !a.isTerminal(a.stderr) {
-		return nil
-	}
+	terminal, refused := a.isTerminal(a.stderr), false // nats.go calls the handlers one after the other
 	return []nats.Option{
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if client.IsLogin(err) && !refused {
+				refused = true
+				fmt.Fprintf(a.stderr, "lapse: NATS refuses the credentials (%v): renew them, lapse goes on trying\n", err)
+			}
+		}),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
-			if err != nil {
+			if err != nil && terminal {
 				fmt.Fprintln(a.stderr, "lapse: the connection is lost, connecting again …")
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) { fmt.Fprintln(a.stderr, "lapse: connected again") }),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			if terminal || refused {
+				fmt.Fprintln(a.stderr, "lapse: connected again")
+			}
+			refused = false
+		}),
 	}
 }
