@@ -331,9 +331,9 @@ func (d *durable) first(ctx context.Context) (delivery, bool) {
 	}
 	isFirst := q.follows(info.AckFloor)
 	if !isFirst {
-		if isFirst, err = d.isNext(ctx, info.AckFloor.Stream, q.first.seq); err != nil {
-			return delivery{}, false
-		}
+		// An error leaves it open, as for a user who may not create consumers. Then the
+		// message waits until none is missing.
+		isFirst, _ = d.isNext(ctx, info.AckFloor.Stream, q.first.seq)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
