@@ -41,6 +41,10 @@ func TestDurableAcrossCuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer near.Close()
+	nearby, err := jetstream.New(near) // no reply passes the route
+	if err != nil {
+		t.Fatal(err)
+	}
 	publish := func() {
 		for range each {
 			m := nats.NewMsg("lapse.main.events.orders.CollectionReplaced")
@@ -64,7 +68,7 @@ func TestDurableAcrossCuts(t *testing.T) {
 	cutting.Go(func() {
 		for n := range cuts {
 			eventually(t, "the reader has all, and a pull that waits for more", func() bool {
-				consumer, err := js.Consumer(ctx, "LAPSE_main", "billing")
+				consumer, err := nearby.Consumer(ctx, "LAPSE_main", "billing")
 				return err == nil && consumer.CachedInfo().AckFloor.Stream == uint64(1+n)*each && consumer.CachedInfo().NumWaiting > 0
 			})
 			c.CutRoute(log, reader, cluster.Stalled)
