@@ -103,7 +103,7 @@ func (d *Dialer) begin(network, address string) <-chan dialed {
 	return result
 }
 
-// end makes the next attempt at the address dial anew.
+// end makes the next attempt at the address dial again.
 func (d *Dialer) end(address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
