@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -196,16 +195,4 @@ func (c *Client) readError(ctx context.Context, err error) error {
 		return done
 	}
 	return c.feedError(err)
-}
-
-// peek creates a short-lived consumer. The caller drops it.
-func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	config.Name = readerName()
-	if config.FilterSubjects == nil {
-		config.FilterSubjects = []string{c.database.Events() + ">"}
-	}
-	config.AckPolicy, config.InactiveThreshold, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, time.Second, true, 1
-	return reader(c, ctx, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.js.CreateConsumer(ctx, c.database.LogStream(), config)
-	})
 }

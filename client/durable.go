@@ -303,8 +303,8 @@ func (d *durable) next(ctx context.Context) (delivery, error) {
 		var again <-chan time.Time
 		switch {
 		case waits:
-			if first, ok := d.first(ctx); ok {
-				return first, nil
+			if first, ok, err := d.first(ctx); ok || err != nil {
+				return first, err
 			}
 			again = time.After(poll)
 		case err != nil:
@@ -318,8 +318,9 @@ func (d *durable) next(ctx context.Context) (delivery, error) {
 	}
 }
 
-// first returns the first message of an unsettled window if it may be handed out.
-func (d *durable) first(ctx context.Context) (delivery, bool) {
+// first returns the first message of an unsettled window if it may be handed out. Errors
+// leave that open, to ask again, but for nats.ErrPermissionViolation, with which it fails.
+func (d *durable) first(ctx context.Context) (m delivery, ok bool, err error) {
 	d.mu.Lock()
 	q := d.window.inquire()
 	d.mu.Unlock()
@@ -327,47 +328,34 @@ func (d *durable) first(ctx context.Context) (delivery, bool) {
 	defer cancel()
 	info, err := d.consumer.Info(ctx)
 	if err != nil {
-		return delivery{}, false
+		return delivery{}, false, nil
 	}
 	isFirst := q.follows(info.AckFloor)
 	if !isFirst {
-		// An error leaves it open, as for a user who may not create consumers. Then the
-		// message waits until none is missing.
-		isFirst, _ = d.isNext(ctx, info.AckFloor.Stream, q.first.seq)
+		isFirst, err = d.isNext(ctx, info.AckFloor.Stream, q.first.seq)
+	}
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		return delivery{}, false, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	defer signal(d.space)
-	return d.window.settle(q, isFirst, info.NumAckPending)
+	m, ok = d.window.settle(q, isFirst, info.NumAckPending)
+	return m, ok, nil
 }
 
 // isNext reports whether seq is the first event after sequence after that the consumer
-// chooses.
+// chooses. It fails with nats.ErrPermissionViolation if this user may not ask.
 func (d *durable) isNext(ctx context.Context, after, seq uint64) (bool, error) {
-	config := jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
-		FilterSubjects: filtersOf(d.client.database, d.consumer.CachedInfo().Config),
-	}
-	if d.client.imported() {
-		p, err := d.client.openPushed(ctx, ctx, config, false)
-		if err != nil {
-			return false, err
+	guarded, release := d.client.denials.guard(ctx, messageGet)
+	defer release()
+	for _, subject := range filtersOf(d.client.database, d.consumer.CachedInfo().Config) {
+		next, err := d.client.nextOf(guarded, after, subject)
+		if err != nil || next != 0 && next < seq {
+			return false, d.client.denied(guarded, err, d.client.noLog())
 		}
-		defer p.close()
-		next, err := p.next(ctx)
-		return next.seq == seq, err
 	}
-	consumer, err := d.client.peek(ctx, config)
-	if err != nil {
-		return false, err
-	}
-	defer d.client.drop(ctx, consumer.CachedInfo())
-	msg, err := consumer.Next(jetstream.FetchContext(ctx))
-	if err != nil {
-		return false, err
-	}
-	next, err := deliveryOf(msg)
-	return next.seq == seq, err
+	return true, nil
 }
 
 // keep reports the messages as in progress: a slow loop body keeps its events, and only a

@@ -331,8 +331,14 @@ func TestDurableFilterChangedWhileReading(t *testing.T) {
 }
 
 // TestDurableOrderAfterCrash: events of a crashed reader are redelivered after the ack
-// wait, before newer events.
+// wait, before newer events, also by a user who may not create consumers.
 func TestDurableOrderAfterCrash(t *testing.T) {
+	for _, user := range []string{"app", "fixed"} {
+		t.Run(user, func(t *testing.T) { durableOrderAfterCrash(t, user) })
+	}
+}
+
+func durableOrderAfterCrash(t *testing.T, user string) {
 	t.Parallel()
 	s := newStandin(t).log()
 	for i := range 60 {
@@ -355,7 +361,11 @@ func TestDurableOrderAfterCrash(t *testing.T) {
 	}
 	s.created("orders", "newer")
 	next := uint64(0)
-	for e, err := range s.client().Changes(t.Context(), append(opts, client.UntilNow())...) {
+	succeeding, err := client.New(s.connect(user), client.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range succeeding.Changes(t.Context(), append(opts, client.UntilNow())...) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -371,6 +381,36 @@ func TestDurableOrderAfterCrash(t *testing.T) {
 	}
 	if next != 63 {
 		t.Errorf("the last event is before %d", next)
+	}
+}
+
+// TestDurableMayNotAsk: a user who may not get messages can't learn whether one is missing,
+// and is told so.
+func TestDurableMayNotAsk(t *testing.T) {
+	t.Parallel()
+	s := newStandin(t).log()
+	for i := range 6 {
+		s.created([]string{"carts", "orders"}[i%2], fmt.Sprint(i))
+	}
+	opts := []client.FeedOption{client.InCollection("orders"), client.Durable("d"), client.AckWait(longAckWait), client.FromStart()}
+	nc := s.connect("app")
+	crashing, err := client.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range crashing.Changes(t.Context(), opts...) {
+		nc.Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	succeeding, err := client.New(s.connect("numb"), client.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range succeeding.Changes(ctx, opts...) {
+		if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "$JS.API.STREAM.MSG.GET.LAPSE_main") {
+			t.Fatal(e, err)
+		}
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 // standstill is how long a reader with an end waits for its next message.
 const standstill = 30 * time.Second
 
+// messageGet is the prefix of a JetStream API subject.
+const messageGet = "STREAM.MSG.GET."
+
 // logState returns the state of the log. The leader of the stream answers, a new leader
 // once it has applied what it holds; the state of a consumer is that of one replica, which
 // may lag. It fails with ErrUnavailable without a leader, since then any replica answers.
@@ -51,30 +54,43 @@ func (c *Client) lastChosen(ctx context.Context, f *feed) (seq uint64, at time.T
 }
 
 // lastOf returns the sequence and JetStream's time of the last message with a subject, which
-// may have wildcards, 0 for none. The leader answers, unlike a direct get.
+// may have wildcards, 0 for none.
 func (c *Client) lastOf(ctx context.Context, subject string) (seq uint64, at time.Time, err error) {
+	return c.message(ctx, map[string]any{"last_by_subj": subject, "no_hdr": true})
+}
+
+// nextOf returns the sequence of the first message after another with a subject, which may
+// have wildcards, 0 for none.
+func (c *Client) nextOf(ctx context.Context, after uint64, subject string) (seq uint64, err error) {
+	seq, _, err = c.message(ctx, map[string]any{"seq": after + 1, "next_by_subj": subject, "no_hdr": true})
+	return seq, err
+}
+
+// message returns the sequence and JetStream's time of the message of the log that is
+// requested, 0 for none. The leader answers, unlike a direct get.
+func (c *Client) message(ctx context.Context, request map[string]any) (seq uint64, at time.Time, err error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	body, _ := json.Marshal(map[string]any{"last_by_subj": subject, "no_hdr": true})
-	reply, err := c.nc.RequestWithContext(ctx, c.api()+"STREAM.MSG.GET."+c.database.LogStream(), body)
+	body, _ := json.Marshal(request)
+	reply, err := c.nc.RequestWithContext(ctx, c.api()+messageGet+c.database.LogStream(), body)
 	if err != nil {
 		return 0, at, err
 	}
-	var last struct {
+	var found struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
 			Seq  uint64    `json:"seq"`
 			Time time.Time `json:"time"`
 		} `json:"message"`
 	}
-	err = json.Unmarshal(reply.Data, &last)
-	if last.Error != nil && !errors.Is(last.Error, jetstream.ErrMsgNotFound) {
-		err = last.Error
+	err = json.Unmarshal(reply.Data, &found)
+	if found.Error != nil && !errors.Is(found.Error, jetstream.ErrMsgNotFound) {
+		err = found.Error
 	}
-	return last.Message.Seq, last.Message.Time, err
+	return found.Message.Seq, found.Message.Time, err
 }
 
 // span returns the first and the last sequence of a feed: begin is 0 if it begins at a

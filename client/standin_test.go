@@ -46,6 +46,7 @@ func newStandin(t *testing.T) *standin {
 			{Username: "lapse", Password: "x"},
 			{Username: "nobody", Password: "x", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{">"}}}},
 			{Username: "fixed", Password: "x", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.CREATE.>"}}}},
+			{Username: "numb", Password: "x", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.MSG.GET.>"}}}},
 			{Username: "app", Password: "x", Permissions: &server.Permissions{Publish: &server.SubjectPermission{
 				Allow: []string{
 					"lapse.*.api.>", "lapse.*.mutations.>", "$JS.ACK.>", "$JS.API.CONSUMER.MSG.NEXT.*.*",
