@@ -161,6 +161,13 @@ func (m *Monitor) say() observe.EventListener {
 	return func(observe.Event) {}
 }
 
+// beginAnew forgets what the previous role, or an attempt at one, could not read: the next
+// one reports what it can't.
+func (h *health) beginAnew() {
+	h.logSince, h.logErr = time.Time{}, nil
+	h.mutations, h.mutationErr = time.Time{}, nil
+}
+
 // Listener returns a listener that records the events that health and metrics need.
 func (m *Monitor) Listener() observe.EventListener {
 	return func(e observe.Event) {
@@ -174,9 +181,10 @@ func (m *Monitor) Listener() observe.EventListener {
 			m.refusing.Store(false)
 			h.role = e.To
 			h.counts.roleChanges++
-			h.logSince, h.logErr = time.Time{}, nil // of the previous role
 			h.leaseSince, h.leaseErr = time.Time{}, nil
-			h.mutations, h.mutationErr = time.Time{}, nil
+			h.beginAnew()
+		case observe.TakeoverFailed:
+			h.beginAnew()
 		case observe.FenceMoved:
 			h.counts.fenceMoves++
 		case observe.AppendFailed:

@@ -123,21 +123,31 @@ func TestReadyWhileFolding(t *testing.T) {
 	}
 }
 
-// TestReadyReadsMutations: a writer that cannot read the published mutations is not ready, a
-// standby is.
-func TestReadyReadsMutations(t *testing.T) {
+// TestUnreachable: a process is not ready while it cannot read the log or, as the writer, the
+// published mutations, until it can or its role ends, or an attempt at one.
+func TestUnreachable(t *testing.T) {
 	processortest.Bubble(t, func(w *processortest.Wire) {
-		say := w.Monitor.Listener()
-		unreachable := observe.MutationsUnreachable{Err: nats.ErrPermissionViolation, Since: time.Now()}
-		say(unreachable)
-		if reasons := w.Monitor.Ready(); len(reasons) != 1 || !strings.HasPrefix(reasons[0], "published mutations are not read since") || !strings.HasSuffix(reasons[0], unreachable.Err.Error()) {
-			t.Errorf("unreachable: %q", reasons)
-		}
-		for _, e := range []observe.Event{observe.MutationsReachable{}, unreachable, observe.RoleChanged{From: observe.Writer, To: observe.Standby}} {
-			say(e)
-		}
-		if reasons := w.Monitor.Ready(); len(reasons) != 0 {
-			t.Errorf("afterwards: %q", reasons)
+		say, err, since := w.Monitor.Listener(), nats.ErrPermissionViolation, time.Now()
+		mutations, log := observe.MutationsUnreachable{Err: err, Since: since}, observe.LogUnreachable{Err: err, Since: since}
+		for _, test := range []struct {
+			unreachable, end observe.Event
+			reason           string
+		}{
+			{mutations, observe.MutationsReachable{}, "published mutations are not read since"},
+			{mutations, observe.RoleChanged{From: observe.Writer, To: observe.Standby}, "published mutations are not read since"},
+			{mutations, observe.TakeoverFailed{Err: err}, "published mutations are not read since"},
+			{log, observe.LogReachable{}, "the log is unreachable since"},
+			{log, observe.RoleChanged{From: observe.Writer, To: observe.Standby}, "the log is unreachable since"},
+			{log, observe.TakeoverFailed{Err: err}, "the log is unreachable since"},
+		} {
+			say(test.unreachable)
+			if reasons := w.Monitor.Ready(); len(reasons) != 1 || !strings.HasPrefix(reasons[0], test.reason) || !strings.HasSuffix(reasons[0], err.Error()) {
+				t.Errorf("unreachable: %q", reasons)
+			}
+			say(test.end)
+			if reasons := w.Monitor.Ready(); len(reasons) != 0 {
+				t.Errorf("after %T: %q", test.end, reasons)
+			}
 		}
 	})
 }
