@@ -39,7 +39,7 @@ func (l *Lease) expired(ctx context.Context, revision uint64) (bool, error) {
 
 // theirTTL returns the TTL of the key, which is that of its holder's --lease.
 func (l *Lease) theirTTL(ctx context.Context) (time.Duration, error) {
-	stream, err := l.js.Stream(ctx, "KV_"+l.bucket())
+	stream, err := l.js.Stream(ctx, l.stream())
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -62,6 +63,7 @@ const (
 )
 
 func (l *Lease) bucket() string  { return l.db.LeaseBucket() }
+func (l *Lease) stream() string  { return "KV_" + l.bucket() }
 func (l *Lease) subject() string { return "$KV." + l.bucket() + "." + key }
 
 // Config configures a Lease.
@@ -353,10 +355,11 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 }
 
 // attempt tries to acquire once. If the bucket was removed, it waits for one TTL, so
-// that the present writer can create it again.
+// that the present writer can create it again. It returns errNoQuorum instead of ErrHeld
+// if nobody can renew the lease.
 func (l *Lease) attempt(ctx context.Context, missing *time.Duration) error {
-	kv, err := l.js.KeyValue(ctx, l.bucket())
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
+	stream, err := l.js.Stream(ctx, l.stream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		l.other = observed{}
 		if now := l.elapsed(); *missing == 0 {
 			*missing = now
@@ -368,7 +371,14 @@ func (l *Lease) attempt(ctx context.Context, missing *time.Duration) error {
 		return err
 	}
 	*missing = 0
-	return l.take(ctx, kv, false)
+	kv, err := l.js.KeyValue(ctx, l.bucket())
+	if err != nil {
+		return err
+	}
+	if err = l.take(ctx, kv, false); errors.Is(err, ErrHeld) {
+		return cmp.Or(quorum(stream.CachedInfo().Cluster), err)
+	}
+	return err
 }
 
 // Expire returns ErrLeaseLost when the lease has expired, or nil when ctx ends. Unlike
