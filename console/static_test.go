@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -58,22 +59,30 @@ func TestPagesSelfContained(t *testing.T) {
 	}
 }
 
-// TestFeedTypes: the feed page offers every event type that readers see.
-func TestFeedTypes(t *testing.T) {
-	page, err := embedded.ReadFile("static/pages/feed.js")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, list, _ := strings.Cut(string(page), "const types = [")
-	list, _, _ = strings.Cut(list, "]")
-	var names []string
-	for name := range strings.SplitSeq(list, ", ") {
-		names = append(names, strings.Trim(name, "'"))
-	}
-	want := schema.EventNames()
-	slices.Sort(names)
-	slices.Sort(want)
-	if !slices.Equal(names, want) {
-		t.Errorf("the page offers %v, the types are %v", names, want)
+// TestEventTypes: the lists of event types in the pages are complete.
+func TestEventTypes(t *testing.T) {
+	for _, list := range []struct {
+		page, before, after string
+		has                 func(schema.EventType) bool
+	}{
+		{"feed", "const types = [", "]", func(schema.EventType) bool { return true }},
+		{"feed", "const lasts = [", "]", schema.EventType.EndsDocument},
+		{"document", "const lasts = [", "]", schema.EventType.EndsDocument},
+		{"document", "versions = [", "]", func(t schema.EventType) bool { return t.MakesVersion() && !t.KeepsContent() }},
+		{"document", "const words = {", "MutationRejected", schema.EventType.OnDocument},
+	} {
+		page, err := embedded.ReadFile("static/pages/" + list.page + ".js")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text, _ := strings.Cut(string(page), list.before)
+		text, _, _ = strings.Cut(text, list.after)
+		names := regexp.MustCompile(`\b(Collection|Document|Mutation)[A-Z]\w+`).FindAllString(text, -1)
+		want := slices.DeleteFunc(schema.EventNames(), func(name string) bool { return !list.has(schema.ParseEventType(name)) })
+		slices.Sort(names)
+		slices.Sort(want)
+		if !slices.Equal(names, want) {
+			t.Errorf("%s.js, %s: has %v, the types are %v", list.page, list.before, names, want)
+		}
 	}
 }

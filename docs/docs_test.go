@@ -296,6 +296,21 @@ var (
 	differs   = regexp.MustCompile(`…|\b[NM]\b`)
 )
 
+// TestEventTypes: the manual and the client name each event type that readers see.
+func TestEventTypes(t *testing.T) {
+	for path, before := range map[string]string{"docs/feed.md": "`", "client/events.go": "= schema."} {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range schema.EventNames() {
+			if !regexp.MustCompile(before + name + `\b`).Match(text) {
+				t.Errorf("%s does not name %s", path, name)
+			}
+		}
+	}
+}
+
 // TestMessages: the code contains every message that docs/troubleshooting.md quotes.
 func TestMessages(t *testing.T) {
 	_, section, _ := strings.Cut(pages(t)["docs/troubleshooting.md"], "## Messages of `serve`\n")

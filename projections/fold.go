@@ -205,36 +205,24 @@ func (f *fold) event(fact *Fact) error {
 // changes nothing.
 func (f *fold) apply(fact *Fact) (fits bool, err error) {
 	e := fact.Event
+	if !e.Type.OnCollection() && !e.Type.OnDocument() {
+		return true, nil // MutationRejected and internal events move the cursor only
+	}
 	c := f.collection(e.Collection)
+	if (c == nil) != (e.Type == schema.CollectionCreated) {
+		return false, nil
+	}
 	switch e.Type {
 	case schema.CollectionCreated:
-		if c != nil {
-			return false, nil
-		}
 		return f.setCollection(e, e.Seq)
 	case schema.CollectionReplaced:
-		if c == nil {
-			return false, nil
-		}
 		return f.setCollection(e, c.Incarnation)
 	case schema.CollectionDeleted:
-		if c == nil {
-			return false, nil
-		}
 		return true, f.bury(c)
-	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired, schema.DocumentTouched,
-		schema.DocumentHeld, schema.DocumentReleased:
-		if c == nil {
-			return false, nil
-		}
-		return f.document(c, fact)
 	case schema.DocumentExpiring:
-		if c == nil {
-			return false, nil
-		}
 		return f.warn(c, fact)
 	}
-	return true, nil // MutationRejected and internal events move the cursor only
+	return f.document(c, fact)
 }
 
 func (f *fold) collection(name schema.CollectionName) *schema.Collection {
@@ -363,7 +351,7 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 // put writes a document after the fact, and returns its content: nil if that stays and is
 // only in Pebble. f.key is its key.
 func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
-	if !keepsContent(fact.Type) {
+	if !fact.Type.KeepsContent() {
 		body = bytes.Clone(fact.Body) // Body may be a small part of a large message
 	} else {
 		if body, err = f.keptBody(fact, prior); err != nil {
@@ -428,7 +416,7 @@ func after(fact *Fact, prior Meta) (now Meta, fits bool) {
 		now, now.Held = prior, e.Type == schema.DocumentHeld
 		return now, true
 	}
-	if e.Type != schema.DocumentCreated && e.Type != schema.DocumentReplaced {
+	if e.Type.EndsDocument() {
 		return Meta{}, true
 	}
 	ttl, sum := fact.TTL, fact.Sum

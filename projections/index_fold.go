@@ -118,21 +118,18 @@ func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now M
 	if prior.Version != 0 {
 		if err := f.priorBody(fact, prior, func(body []byte) {
 			x.before.add(set, false, body, prior)
-			if keepsContent(fact.Type) {
+			if fact.Type.KeepsContent() {
 				x.now.add(set, false, body, now)
 			}
 		}); err != nil {
 			return err
 		}
 	}
-	if now.Version != 0 && !keepsContent(fact.Type) {
+	if now.Version != 0 && !fact.Type.KeepsContent() {
 		x.now.add(set, false, fact.Body, now)
 	}
 	return x.replace(f.batch, incarnation, fact.ID, now)
 }
-
-// keepsContent reports whether an event of type t leaves the content as it is.
-func keepsContent(t schema.EventType) bool { return t >= schema.DocumentTouched }
 
 // priorBody calls visit with the content before the fact, from the cheapest source.
 // It is valid only during the call.
@@ -141,8 +138,7 @@ func (f *fold) priorBody(fact *Fact, prior Meta, visit func(body []byte)) error 
 		visit(r.Body)
 		return nil
 	}
-	ended := fact.Type == schema.DocumentDeleted || fact.Type == schema.DocumentExpired
-	if ended && len(fact.Body) > 0 && int64(len(fact.Body)) == prior.Size {
+	if fact.Type.EndsDocument() && len(fact.Body) > 0 && int64(len(fact.Body)) == prior.Size {
 		visit(fact.Body)
 		return nil
 	}

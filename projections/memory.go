@@ -194,7 +194,7 @@ func (m *Memory) fold(fact *Fact) error {
 
 func (m *Memory) apply(fact *Fact) error {
 	e := fact.Event
-	if !e.Type.OnDocument() && e.Type > schema.CollectionDeleted {
+	if !e.Type.OnCollection() && !e.Type.OnDocument() {
 		return nil // only the cursor moves
 	}
 	c := m.collections[e.Collection]
@@ -274,7 +274,7 @@ func (c *memoryCollection) fold(fact *Fact) error {
 	if e.Type == schema.DocumentHeld {
 		d.reason = schema.ReadReason(e.Body)
 	}
-	if !keepsContent(e.Type) {
+	if !e.Type.KeepsContent() {
 		d.Body = append(d.Body[:0], e.Body...)
 	}
 	if waits && !stays {

@@ -2,8 +2,8 @@ package schema
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,69 +14,6 @@ import (
 type Version uint64
 
 func (v Version) String() string { return strconv.FormatUint(uint64(v), 10) }
-
-// EventType is the type of an event.
-type EventType uint8
-
-const (
-	NoEvent EventType = iota
-	CollectionCreated
-	CollectionReplaced
-	CollectionDeleted
-	DocumentCreated
-	DocumentReplaced
-	DocumentDeleted
-	DocumentExpired
-	MutationRejected
-
-	// Internal events, to be ignored by readers.
-	WriterStarted    // a new writer moved the fence
-	MutationRepeated // a mutation repeated an earlier Nats-Msg-Id, or a touch renewed nothing
-	LogPadded        // padding, so that the store begins a new file
-	LogTrimmed       // the log was trimmed at its beginning
-	WriterPresent    // a writer was idle for long
-	WriterResumed    // a writer resumed after it could decide nothing
-
-	// Append new types at the end: the number of a type is part of the hash of a log.
-	DocumentTouched
-	DocumentHeld
-	DocumentReleased
-	DocumentExpiring
-)
-
-var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "CollectionDeleted",
-	"DocumentCreated", "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "MutationRejected",
-	"WriterStarted", "MutationRepeated", "LogPadded", "LogTrimmed",
-	"WriterPresent", "WriterResumed", "DocumentTouched",
-	"DocumentHeld", "DocumentReleased", "DocumentExpiring"}
-
-// EventTypes is the number of types, NoEvent included.
-const EventTypes = len(eventNames)
-
-func (t EventType) String() string { return eventNames[t] }
-
-// OnDocument reports whether t is an event of a document.
-func (t EventType) OnDocument() bool {
-	return t >= DocumentCreated && t <= DocumentExpired || t >= DocumentTouched
-}
-
-// Internal reports whether t is an internal event, which readers ignore.
-func (t EventType) Internal() bool { return t >= WriterStarted && t <= WriterResumed }
-
-// ParseEventType is the inverse of EventType.String; NoEvent for anything else.
-func ParseEventType(s string) EventType {
-	return EventType(max(slices.Index(eventNames[:], s), 0))
-}
-
-// EventNames returns the names of the types that readers see: all but the internal ones.
-func EventNames() (names []string) {
-	for t := CollectionCreated; int(t) < EventTypes; t++ {
-		if !t.Internal() {
-			names = append(names, t.String())
-		}
-	}
-	return names
-}
 
 // Event is a fact in the log.
 type Event struct {
@@ -173,67 +110,61 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 	if e.Type == NoEvent {
 		return nil, fmt.Errorf("event %d: unknown type %.80q", seq, eventType)
 	}
-	var fault error
+	err := e.setHeaders(header)
+	if err == nil {
+		err = e.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("event %d: %w", seq, err)
+	}
+	return e, nil
+}
+
+// setHeaders is the inverse of Headers: it sets what an event of type e.Type has.
+func (e *Event) setHeaders(header func(string) string) (err error) {
+	var fault error // of the first header that is no number
 	number := func(name string, bits int) int64 {
 		n, err := strconv.ParseInt(header(name), 10, bits)
 		if err != nil && fault == nil {
-			fault = fmt.Errorf("event %d: header %s: %.80q is not a number of %d bits", seq, name, header(name), bits)
+			fault = fmt.Errorf("header %s: %.80q is not a number of %d bits", name, header(name), bits)
 		}
 		return n
 	}
 	version := func(name string) Version {
 		n, err := strconv.ParseUint(header(name), 10, 64)
 		if err != nil && fault == nil {
-			fault = fmt.Errorf("event %d: header %s: %.80q is not a version", seq, name, header(name))
+			fault = fmt.Errorf("header %s: %.80q is not a version", name, header(name))
 		}
 		return Version(n)
 	}
 	e.Time = number(HeaderTime, 64)
 	if e.Type.OnDocument() {
-		id, err := DecodeID(header(HeaderID))
-		if err != nil {
-			return nil, fmt.Errorf("event %d: header %s: %w", seq, HeaderID, err)
+		if e.ID, err = DecodeID(header(HeaderID)); err != nil {
+			return fmt.Errorf("header %s: %w", HeaderID, err)
 		}
-		e.ID = id
 	}
-	if e.Type.hasPrevious() {
+	if e.Type.is(withPrevious) {
 		e.Previous = version(HeaderPrevious)
 	}
 	if e.Type.HasDeadline() {
 		e.Deadline = Deadline{At: number(HeaderDeadline, 64), TTL: int32(number(HeaderTTL, 32)), Rule: parseRule(header(HeaderRule))}
 	}
-	if header(HeaderRestored) != "" && e.Type == DocumentCreated {
+	if e.Type.is(withRestored) && header(HeaderRestored) != "" {
 		e.Restored = version(HeaderRestored)
 	}
-	if header(HeaderContent) != "" && e.Type == DocumentTouched {
+	if e.Type.is(withContent) && header(HeaderContent) != "" {
 		e.Content = version(HeaderContent)
 	}
 	if cause := header(HeaderCause); cause != "" {
-		n, err := parseCause(cause)
-		if err != nil {
-			return nil, fmt.Errorf("event %d: header %s: %w", seq, HeaderCause, err)
+		if e.Cause, err = parseCause(cause); err != nil {
+			return fmt.Errorf("header %s: %w", HeaderCause, err)
 		}
-		e.Cause = n
 	}
 	if e.MsgID = header(HeaderMsgID); e.MsgID != "" {
 		e.MsgOp = ParseOp(header(HeaderMsgOp))
 	}
-	if fault == nil {
-		fault = e.check()
-	}
-	if fault != nil {
-		return nil, fault
-	}
-	return e, nil
+	return fault
 }
-
-// hasPrevious reports whether an event of type t ends a version, or is about one.
-func (t EventType) hasPrevious() bool {
-	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired || t >= DocumentTouched
-}
-
-// HasDeadline reports whether an event of type t has a Deadline.
-func (t EventType) HasDeadline() bool { return t == DocumentExpired || t == DocumentExpiring }
 
 // Range of log times that RFC 3339 can express, in ms: the years 0 to 9999.
 const (
@@ -241,46 +172,34 @@ const (
 	MaxTime = 253402300799999
 )
 
-// MakesVersion reports whether an event of type t creates a version of its document.
-func (t EventType) MakesVersion() bool {
-	return t == DocumentCreated || t == DocumentReplaced || t == DocumentTouched
-}
-
-// check returns why e is not a valid event, or nil.
+// check returns why e is not a valid event, or nil. Folding checks the rest of the body.
 func (e *Event) check() error {
-	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("event %d: %w", e.Seq, fmt.Errorf(format, args...))
-	}
 	if e.Time < minTime || e.Time > MaxTime {
-		return wrong("log time %d is outside the years 0 to 9999", e.Time)
+		return fmt.Errorf("log time %d is outside the years 0 to 9999", e.Time)
 	}
 	switch {
 	case e.Type.Internal():
 		if e.Collection != InternalCollection {
-			return wrong("internal event in collection %.80q", string(e.Collection))
+			return fmt.Errorf("internal event in collection %.80q", string(e.Collection))
 		}
 	case e.Type == MutationRejected && e.Collection == InvalidCollection:
 	default:
 		if _, err := ParseCollectionName(string(e.Collection)); err != nil {
-			return wrong("%w", err)
+			return err
 		}
 	}
-	if e.Type.hasPrevious() && e.Previous == 0 {
-		return wrong("%s ends no version", e.Type)
-	}
-	if e.Type.HasDeadline() && (e.Deadline.Rule == NoRule || e.Deadline.TTL < 1) {
-		return wrong("%s after %d seconds by no rule", e.Type, e.Deadline.TTL)
-	}
-	// Folding checks the rest of the body.
 	body := e.Body
-	if len(body) == 0 && (e.Type == DocumentCreated || e.Type == DocumentReplaced || e.Type == MutationRejected || e.Type == DocumentHeld || e.Type == DocumentReleased) {
-		return wrong("%s without a body", e.Type)
-	}
-	if len(body) > 0 && e.Type == DocumentTouched {
-		return wrong("%s with a body", e.Type)
-	}
-	if len(body) > 0 && (len(body) < 2 || body[0] != '{' || body[len(body)-1] != '}') {
-		return wrong("the body is not an object")
+	switch {
+	case e.Type.is(withPrevious) && e.Previous == 0:
+		return fmt.Errorf("%s ends no version", e.Type)
+	case e.Type.HasDeadline() && (e.Deadline.Rule == NoRule || e.Deadline.TTL < 1):
+		return fmt.Errorf("%s after %d seconds by no rule", e.Type, e.Deadline.TTL)
+	case e.Type.is(withBody) && len(body) == 0:
+		return fmt.Errorf("%s without a body", e.Type)
+	case e.Type.is(withoutBody) && len(body) > 0:
+		return fmt.Errorf("%s with a body", e.Type)
+	case len(body) > 0 && (len(body) < 2 || body[0] != '{' || body[len(body)-1] != '}'):
+		return errors.New("the body is not an object")
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package schema
 import (
 	"cmp"
 	"encoding/json"
+	"math/bits"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,21 +12,38 @@ import (
 	"pgregory.net/rapid"
 )
 
-const lastEventType = EventType(len(eventNames) - 1)
+const lastEventType = endOfTypes - 1
 
 func TestEventTypeNames(t *testing.T) {
 	for kind := CollectionCreated; kind <= lastEventType; kind++ {
 		if back := ParseEventType(kind.String()); back != kind {
 			t.Errorf("%s is read as %s", kind, back)
 		}
-		onDocument := strings.HasPrefix(kind.String(), "Document")
-		if kind.OnDocument() != onDocument || kind.Internal() != (kind >= WriterStarted && kind <= WriterResumed) {
-			t.Errorf("%s: on a document %v, internal %v", kind, kind.OnDocument(), kind.Internal())
-		}
 	}
 	for _, name := range []string{"", "documentCreated", "DocumentCreated ", "NoEvent"} {
 		if kind := ParseEventType(name); kind != NoEvent {
 			t.Errorf("%q is accepted as %s", name, kind)
+		}
+	}
+}
+
+// TestEventTypeProperties: each type has a name and says what it is about, and an event of a
+// document what becomes of the content.
+func TestEventTypeProperties(t *testing.T) {
+	one := func(p property) bool { return bits.OnesCount16(uint16(p)) == 1 }
+	for kind := NoEvent + 1; kind < endOfTypes; kind++ {
+		is := eventTypes[kind].properties
+		if kind.String() == "" || kind != MutationRejected && !one(is&(internal|onCollection|onDocument)) {
+			t.Errorf("type %d, %s, has no row in the table, or it does not say what the event is about", kind, kind)
+		}
+		if one(is&(makesContent|keepsContent|endsContent)) != kind.OnDocument() {
+			t.Errorf("%s: what becomes of the content?", kind)
+		}
+		if kind.MakesVersion() && !kind.StartsTTL() || is&makesContent != 0 && !kind.MakesVersion() || is&withBody != 0 && is&withoutBody != 0 {
+			t.Errorf("%s has properties that contradict each other: %b", kind, is)
+		}
+		if strings.HasPrefix(kind.String(), "Document") != kind.OnDocument() || strings.HasPrefix(kind.String(), "Collection") != kind.OnCollection() {
+			t.Errorf("%s is not about what its name says", kind)
 		}
 	}
 }
@@ -195,7 +213,7 @@ func anyEvent() *rapid.Generator[Event] {
 		if e.Type.OnDocument() {
 			e.ID = anyID().Draw(t, "id")
 		}
-		if e.Type.hasPrevious() {
+		if e.Type.is(withPrevious) {
 			e.Previous = Version(rapid.Uint64Min(1).Draw(t, "previous"))
 		}
 		if e.Type.HasDeadline() {
@@ -205,13 +223,13 @@ func anyEvent() *rapid.Generator[Event] {
 				Rule: rapid.SampledFrom([]Rule{RuleDocument, RuleCollection}).Draw(t, "rule"),
 			}
 		}
-		if e.Type == DocumentCreated && rapid.Bool().Draw(t, "restored") {
+		if e.Type.is(withRestored) && rapid.Bool().Draw(t, "restored") {
 			e.Restored = Version(rapid.Uint64Min(1).Draw(t, "version"))
 		}
-		if e.Type == DocumentTouched {
+		if e.Type.is(withoutBody) {
 			return e // it has no body
 		}
-		if (e.Type != DocumentDeleted && !e.Type.HasDeadline() && !e.Type.Internal()) || rapid.Bool().Draw(t, "image") {
+		if e.Type.is(withBody|onCollection) || rapid.Bool().Draw(t, "image") {
 			e.Body = append(AppendString([]byte(`{"id":`), rapid.String().Draw(t, "text")), '}')
 		}
 		return e
@@ -222,7 +240,7 @@ func TestEveryEventSurvivesTheLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anyEvent().Draw(t, "event")
 		e.MsgID = rapid.StringMatching(`[ -~]{0,40}`).Draw(t, "msgID")
-		if e.Type == DocumentTouched {
+		if e.Type.is(withContent) {
 			e.Content = Version(rapid.Uint64().Draw(t, "content"))
 		}
 		back, err := throughLog(&e)

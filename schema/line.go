@@ -52,55 +52,18 @@ const eventDepth = 10_000
 //
 // With an error, seq is the sequence in the line, 0 if it is not JSON or has none.
 func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
-	e = new(Event)
-	var eventType, collection, id, when, rule, cause string
-	var previous, restored uint64
-	var ttl int64
-	var fault error // of the first invalid value
+	var l eventLine
 	s := scanner{data: line}
 	if s.peek() != '{' {
 		return 0, nil, s.unexpected("an object")
 	}
+	var fault error // of the first invalid value
 	err = s.object(eventDepth, func(name []byte) error {
 		value, err := s.skip(eventDepth - 1)
 		if err != nil {
 			return err
 		}
-		var text *string
-		number := true
-		switch string(name) {
-		case "seq":
-			e.Seq, number = parseUint(value)
-		case "time":
-			text = &when
-		case "type":
-			text = &eventType
-		case "collection":
-			text = &collection
-		case "id":
-			text = &id
-		case "previous":
-			previous, number = parseUint(value)
-		case "restored":
-			restored, number = parseUint(value)
-		case "deadline":
-			e.Deadline.At, number = parseInt(value, 64)
-		case "ttl":
-			ttl, number = parseInt(value, 32)
-		case "rule":
-			text = &rule
-		case "cause":
-			text = &cause
-		case "body":
-			e.Body = value
-		}
-		if text != nil {
-			*text, err = decodeString(value)
-		}
-		if !number {
-			err = fmt.Errorf("%s is not a whole number that fits", Shown(value))
-		}
-		if err != nil && fault == nil {
+		if err := l.read(name, value); err != nil && fault == nil {
 			fault = fmt.Errorf("%s: %w", name, err)
 		}
 		return nil
@@ -111,57 +74,114 @@ func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if e.Seq == 0 {
-		return 0, nil, fmt.Errorf("it has no seq")
+	if l.event.Seq == 0 {
+		return 0, nil, errors.New("it has no seq")
 	}
-	fail := func(err error) (uint64, *Event, error) {
-		return e.Seq, nil, fmt.Errorf("event %d: %w", e.Seq, err)
+	if fault == nil {
+		fault = l.finish()
 	}
 	if fault != nil {
-		return fail(fault)
+		return l.event.Seq, nil, fmt.Errorf("event %d: %w", l.event.Seq, fault)
 	}
-	e.Type, e.Collection = ParseEventType(eventType), CollectionName(collection)
-	if e.Type == NoEvent {
-		return fail(fmt.Errorf("unknown type %.80q", eventType))
-	}
-	at, err := ParseTime(when)
-	if err != nil {
-		return fail(fmt.Errorf("time %.40q is not one like 2015-05-17T10:05:03.250Z", when))
-	}
-	e.Time = at.UnixMilli()
-	if e.Type.OnDocument() {
-		if e.ID, err = ParseDocumentID(id); err != nil {
-			return fail(err)
-		}
-	}
-	if e.Type.hasPrevious() {
-		e.Previous = Version(previous)
-	}
-	if e.Type == DocumentCreated {
-		e.Restored = Version(restored)
-	}
-	if e.Type.HasDeadline() {
-		e.Deadline.TTL, e.Deadline.Rule = int32(ttl), parseRule(rule)
-	} else {
-		e.Deadline = Deadline{}
-	}
-	if cause != "" {
-		if e.Cause, err = parseCause(cause); err != nil {
-			return fail(err)
-		}
-	}
-	if err := e.check(); err != nil {
-		return e.Seq, nil, err
-	}
+	e = new(Event)
+	*e = l.event
 	return e.Seq, e, nil
 }
 
-func parseUint(value []byte) (uint64, bool) {
-	n, err := strconv.ParseUint(string(value), 10, 64)
-	return n, err == nil
+// eventLine is a line of the log: an event with all members of the line, and the texts from
+// which finish makes the rest of it.
+type eventLine struct {
+	event                            Event
+	eventType, id, time, rule, cause string
 }
 
-func parseInt(value []byte, bits int) (int64, bool) {
+// read reads a member of the line.
+func (l *eventLine) read(name, value []byte) error {
+	e := &l.event
+	switch string(name) {
+	case "seq":
+		return readSequence(value, &e.Seq)
+	case "time":
+		return readText(value, &l.time)
+	case "type":
+		return readText(value, &l.eventType)
+	case "collection":
+		return readText(value, &e.Collection)
+	case "id":
+		return readText(value, &l.id)
+	case "previous":
+		return readSequence(value, &e.Previous)
+	case "restored":
+		return readSequence(value, &e.Restored)
+	case "deadline":
+		return readNumber(value, 64, &e.Deadline.At)
+	case "ttl":
+		return readNumber(value, 32, &e.Deadline.TTL)
+	case "rule":
+		return readText(value, &l.rule)
+	case "cause":
+		return readText(value, &l.cause)
+	case "body":
+		e.Body = value
+	}
+	return nil
+}
+
+// finish completes the event, without the members that its type does not have.
+func (l *eventLine) finish() (err error) {
+	e := &l.event
+	if e.Type = ParseEventType(l.eventType); e.Type == NoEvent {
+		return fmt.Errorf("unknown type %.80q", l.eventType)
+	}
+	at, err := ParseTime(l.time)
+	if err != nil {
+		return fmt.Errorf("time %.40q is not one like 2015-05-17T10:05:03.250Z", l.time)
+	}
+	e.Time = at.UnixMilli()
+	if e.Type.OnDocument() {
+		if e.ID, err = ParseDocumentID(l.id); err != nil {
+			return err
+		}
+	}
+	if !e.Type.is(withPrevious) {
+		e.Previous = 0
+	}
+	if !e.Type.is(withRestored) {
+		e.Restored = 0
+	}
+	if e.Deadline.Rule = parseRule(l.rule); !e.Type.HasDeadline() {
+		e.Deadline = Deadline{}
+	}
+	if l.cause != "" {
+		if e.Cause, err = parseCause(l.cause); err != nil {
+			return err
+		}
+	}
+	return e.check()
+}
+
+func readText[T ~string](value []byte, into *T) error {
+	text, err := decodeString(value)
+	*into = T(text)
+	return err
+}
+
+func readSequence[T ~uint64](value []byte, into *T) error {
+	n, err := strconv.ParseUint(string(value), 10, 64)
+	*into = T(n)
+	return whole(value, err)
+}
+
+func readNumber[T int32 | int64](value []byte, bits int, into *T) error {
 	n, err := strconv.ParseInt(string(value), 10, bits)
-	return n, err == nil
+	*into = T(n)
+	return whole(value, err)
+}
+
+// whole explains the error of strconv for a value.
+func whole(value []byte, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s is not a whole number that fits", Shown(value))
+	}
+	return err
 }

@@ -248,7 +248,7 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 func (m *Machine) writePending(c *schema.Collection) bool {
 	for i := range m.pending {
 		e := m.pending[i].Event
-		if e.Collection == c.Name && e.Type != schema.DocumentExpired && e.Type != schema.DocumentExpiring {
+		if e.Collection == c.Name && !e.Type.HasDeadline() {
 			return true
 		}
 	}

@@ -120,7 +120,7 @@ func (o *overlay) folded(facts []projections.Fact, all bool) {
 			if o.documents[key].seq == e.Seq {
 				delete(o.documents, key)
 			}
-		case e.Type <= schema.CollectionDeleted:
+		case e.Type.OnCollection():
 			if o.collections[e.Collection].seq == e.Seq {
 				delete(o.collections, e.Collection)
 			}

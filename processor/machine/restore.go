@@ -54,7 +54,7 @@ func FindFormer(log Log, name schema.CollectionName, id schema.DocumentID, seq u
 	if f.Event != nil && !isOf(f.Event, name, id) {
 		f.Event = nil
 	}
-	for f.Content = f.Event; f.Content != nil && !hasContent(f.Content); {
+	for f.Content = f.Event; f.Content != nil && f.Content.Type.KeepsContent(); {
 		if f.Content, err = log.Event(contentOf(f.Content)); err != nil {
 			return Former{}, err
 		}
@@ -67,16 +67,6 @@ func FindFormer(log Log, name schema.CollectionName, id schema.DocumentID, seq u
 
 func isOf(e *schema.Event, name schema.CollectionName, id schema.DocumentID) bool {
 	return e.Collection == name && e.ID == id && e.Type.OnDocument()
-}
-
-// hasContent reports whether e carries the content of the version that it makes or ends,
-// or would if its collection had previousImages.
-func hasContent(e *schema.Event) bool {
-	switch e.Type {
-	case schema.DocumentTouched, schema.DocumentHeld, schema.DocumentReleased, schema.DocumentExpiring:
-		return false
-	}
-	return true
 }
 
 // contentOf returns the sequence of an event that is nearer to the content than e.
@@ -128,7 +118,7 @@ func (m *Machine) findFormer(c *schema.Collection, mu *schema.Mutation) (f Forme
 	if !isOf(f.Event, c.Name, mu.ID) {
 		return Former{}, true, nil
 	}
-	for f.Content = f.Event; !hasContent(f.Content); {
+	for f.Content = f.Event; f.Content.Type.KeepsContent(); {
 		seq = contentOf(f.Content)
 		if f.Content = m.pendingEvent(seq); f.Content != nil {
 			continue

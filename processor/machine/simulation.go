@@ -168,10 +168,10 @@ func (s *Simulation) Schedule() {
 	pending := s.Machine.pending
 	for ; s.seen < len(pending); s.seen++ {
 		fact := &pending[s.seen]
-		switch fact.Type {
-		case schema.CollectionCreated, schema.CollectionReplaced, schema.CollectionDeleted:
+		switch {
+		case fact.Type.OnCollection():
 			s.soonest = math.MinInt64 // a change of policy may make anything due
-		case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentTouched, schema.DocumentReleased:
+		case fact.Type.StartsTTL():
 			c := s.Machine.Collection(fact.Collection)
 			if d := deadlineMeta(fact).Deadline(c); d.Rule != schema.NoRule {
 				s.soonest = min(s.soonest, d.At-int64(c.WarnBefore))

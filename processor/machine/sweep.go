@@ -214,14 +214,14 @@ func (m *Machine) disarmQueue(q *queue) {
 
 // folded updates the wheel for a folded event.
 func (m *Machine) folded(fact *projections.Fact) error {
-	switch fact.Type {
-	case schema.CollectionCreated, schema.CollectionReplaced:
+	switch {
+	case fact.Type == schema.CollectionDeleted:
+		m.disarm(fact.Collection) // a new one of that name is armed when folded
+	case fact.Type.OnCollection():
 		if c, ok := m.Store.Collection(fact.Collection); ok {
 			return m.arm(c)
 		}
-	case schema.CollectionDeleted:
-		m.disarm(fact.Collection) // a new one of that name is armed when folded
-	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentTouched, schema.DocumentReleased:
+	case fact.Type.StartsTTL():
 		c, ok := m.Store.Collection(fact.Collection)
 		if !ok {
 			return nil

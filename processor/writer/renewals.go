@@ -53,14 +53,14 @@ func (r *Renewals) note(m *machine.Machine, first int) {
 			continue
 		}
 		one := renewal{machine.DocumentKey{Incarnation: c.Incarnation, ID: fact.ID}, fact.Seq, math.MinInt64, 0}
-		switch fact.Type {
-		case schema.DocumentReplaced, schema.DocumentTouched, schema.DocumentHeld:
+		switch {
+		case fact.Type.Renews():
 			deadline := fact.Prior.Deadline(c)
 			if deadline.Rule == schema.NoRule {
 				continue
 			}
 			one.at = deadline.At
-		case schema.CollectionReplaced:
+		case fact.Type == schema.CollectionReplaced:
 			// The term drains after it, so the projection has the previous policy.
 			if before, ok := m.Store.Collection(c.Name); !ok || !before.DefaultTTL.Prolonged(c.DefaultTTL) {
 				continue

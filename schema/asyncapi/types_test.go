@@ -63,10 +63,7 @@ func same(t *testing.T, what string, described, there []string) {
 // TestEventTypes: asyncapi.yaml describes exactly the event types that exist.
 func TestEventTypes(t *testing.T) {
 	var events, internal []string
-	for e := schema.CollectionCreated; ; e++ {
-		if schema.ParseEventType(eventName(e)) == schema.NoEvent {
-			break
-		}
+	for e := schema.CollectionCreated; int(e) < schema.EventTypes; e++ {
 		if e.Internal() {
 			internal = append(internal, e.String())
 		} else {
@@ -101,12 +98,6 @@ func TestEventTypes(t *testing.T) {
 		}
 	}
 	same(t, "events as JSON", lines, events)
-}
-
-// eventName returns the name of an event type, "" past the last one.
-func eventName(e schema.EventType) (name string) {
-	defer func() { _ = recover() }()
-	return e.String()
 }
 
 func TestMutationsAreDescribed(t *testing.T) {
