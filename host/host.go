@@ -157,7 +157,7 @@ func (r *run) start(ctx context.Context) (serving bool, failure error) {
 	failure = end()
 	r.Events(Started{})
 	switch {
-	case r.databases.serving.Load() > 0:
+	case r.databases.sound():
 		return true, failure
 	case ctx.Err() != nil:
 		r.Events(StoppedEarly{})
@@ -178,7 +178,7 @@ func (r *run) keep(ctx context.Context, failure error, leave func()) error {
 		defer widen(r.databases.sum((*processor.Processor).Seq), r.databases.sum((*processor.Processor).Requests))()
 	}
 	r.target.warn()
-	stopAll := r.databases.keep()
+	stopAll := r.databases.supervise()
 	stop := func() error { leave(); return stopAll() }
 	end, err := r.console.serveEach(r.target)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *run) wait(ctx context.Context) (failure, lost error) {
 // left returns what Run returns after a failure; stopped is what the databases returned when
 // they stopped.
 func (r *run) left(failure, lost, stopped error) error {
-	if failure == lost && len(r.databases.all) > 1 && r.databases.serving.Load() == 0 {
+	if failure == lost && len(r.databases.all) > 1 && !r.databases.sound() {
 		return stopped // names all databases
 	}
 	if stopped != nil && stopped != lost {

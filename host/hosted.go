@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,25 +28,36 @@ type hosted struct {
 	damage      error           // damaged streams, which prevent its start
 	presence    *lease.Presence // nil if no other process can serve it
 
-	term    atomic.Int64  // when it became the writer, as elapsed in ns
-	idle    atomic.Bool   // other processes have the copies of it: it is not to be served
-	spare   atomic.Bool   // these serve it: its projection is not needed here
-	changed chan struct{} // idle or spare has changed
+	term atomic.Int64 // when it became the writer, as elapsed in ns
 
+	duty    atomic.Int32  // a duty; setDuty changes it
+	changed chan struct{} // duty has changed
+
+	// sound: it is served, or idle by plan; also while the processor is replaced after a
+	// failure that a start repairs.
+	sound    atomic.Bool
 	running  atomic.Pointer[processor.Processor] // nil while it is not served
-	stopped  atomic.Bool
-	failure  error // why it is not served; owned by the goroutine that starts and keeps it
-	reported string
+	failure  error                               // why it is not served; owned by the goroutine that starts and supervises it
+	reported string                              // the last failure reported
 }
+
+// duty is what this process has to do for a database.
+type duty = int32
+
+const (
+	dutyServe  duty = iota
+	dutyIdle        // other processes are to serve it
+	dutyRemove      // they serve it: its projection is not needed here
+	dutyEnded       // it is no longer supervised
+)
 
 // databases is all databases of a run.
 type databases struct {
 	all    []*hosted
 	events func(Event)
 
-	starts  chan struct{} // limits concurrent starts
-	serving atomic.Int64  // those that have not failed
-	lost    chan error    // receives the failure of the last database that was served
+	starts chan struct{} // limits concurrent starts
+	lost   chan error    // receives the failure of the last sound database
 }
 
 // A failed database is restarted after a pause, which doubles. It is reset once the
@@ -63,225 +75,210 @@ func newDatabases(all []*hosted, events func(Event)) *databases {
 	return &databases{all: all, events: events, starts: make(chan struct{}, startsAtOnce), lost: make(chan error, 1)}
 }
 
-// start starts all databases that are not idle, and returns when each is served or has
-// failed.
+// start starts all databases that this process has to serve, and returns when each is served
+// or has failed.
 func (d *databases) start(ctx context.Context) {
 	var starting sync.WaitGroup
-	for _, one := range d.all {
-		if one.idle.Load() {
-			one.rest()
-			d.serving.Add(1)
-			continue
+	for _, db := range d.all {
+		if db.duty.Load() == dutyServe {
+			starting.Go(func() { d.startOne(ctx, db) })
+		} else {
+			db.idle()
 		}
-		starting.Go(func() { d.startOne(ctx, one) })
 	}
 	starting.Wait()
 }
 
-// want has the database served, or not; spare is whether the copies elsewhere serve it.
-func (one *hosted) want(served, spare bool) {
-	was, wasSpare := one.idle.Swap(!served), one.spare.Swap(spare)
-	if was == !served && wasSpare == spare {
+// sound reports whether any database is served or idle by plan.
+func (d *databases) sound() bool {
+	return slices.ContainsFunc(d.all, func(db *hosted) bool { return db.sound.Load() })
+}
+
+// setDuty starts or stops serving the database.
+func (db *hosted) setDuty(to duty) {
+	if db.duty.Swap(to) == to {
 		return
 	}
 	select {
-	case one.changed <- struct{}{}:
+	case db.changed <- struct{}{}:
 	default:
 	}
 }
 
-// forget removes the projection of a database that is not served, if it is spare.
-func (one *hosted) forget() {
-	if !one.spare.Load() {
-		return
+// idle reports that the database is not served by plan, and removes its projection if that
+// is the duty.
+func (db *hosted) idle() {
+	if db.duty.Load() == dutyRemove {
+		if err := os.RemoveAll(db.options.Dir); err != nil {
+			db.options.Logger.Warn("the projection of a copy that has ended stays: remove it while lapse is down", "dir", db.options.Dir, "err", err)
+		}
 	}
-	if err := os.RemoveAll(one.options.Dir); err != nil {
-		one.options.Logger.Warn("the projection of a copy that has ended stays: remove it while lapse is down", "dir", one.options.Dir, "err", err)
-	}
-}
-
-// rest reports that the database is not served, and need not be.
-func (one *hosted) rest() {
-	one.options.Monitor.Idle()
-	if one.presence != nil {
-		one.presence.Announce()
+	db.failure, db.reported = nil, ""
+	db.sound.Store(true)
+	db.options.Monitor.Idle()
+	if db.presence != nil {
+		db.presence.Announce()
 	}
 }
 
-func (d *databases) startOne(ctx context.Context, one *hosted) (started bool) {
-	if one.damage != nil {
-		d.failed(one, one.damage)
+// startOne starts a database, unless its streams are damaged. A start that ctx ends is no
+// failure.
+func (d *databases) startOne(ctx context.Context, db *hosted) (started bool) {
+	if db.damage != nil {
+		d.failed(db, db.damage)
 		return false
 	}
 	d.starts <- struct{}{}
-	p, err := processor.Start(ctx, one.connections, one.options)
+	p, err := processor.Start(ctx, db.connections, db.options)
 	<-d.starts
 	if err == nil {
-		one.failure = nil
-		d.serving.Add(1)
-		one.running.Store(p)
-		if one.presence != nil {
-			one.presence.Announce()
+		db.failure = nil
+		db.sound.Store(true)
+		db.running.Store(p)
+		if db.presence != nil {
+			db.presence.Announce()
 		}
 	} else if ctx.Err() == nil {
-		d.failed(one, err)
+		d.failed(db, err)
 	}
 	return err == nil
 }
 
 // failed records a failure. It reports it unless it was the last one reported or the
 // database is the only one, whose failure Run returns.
-func (d *databases) failed(one *hosted, err error) {
-	one.failure = err
-	one.options.Monitor.Listener()(observe.Failed{Err: err})
-	if text := schema.Describe(err); len(d.all) > 1 && text != one.reported {
-		one.reported = text
-		d.events(NotServed{one.notServed(err)})
+func (d *databases) failed(db *hosted, err error) {
+	db.failure = err
+	db.options.Monitor.Listener()(observe.Failed{Err: err})
+	if text := schema.Describe(err); len(d.all) > 1 && text != db.reported {
+		db.reported = text
+		d.events(NotServed{db.notServed(err)})
+	}
+	if db.sound.Swap(false) && !d.sound() {
+		select {
+		case d.lost <- err:
+		default: // two have failed at once
+		}
 	}
 }
 
-// gone counts a database that is no longer served because of err.
-func (d *databases) gone(err error) {
-	if d.serving.Add(-1) == 0 {
-		d.lost <- err
-	}
-}
-
-func (one *hosted) stop(p *processor.Processor) {
+func (db *hosted) stop(p *processor.Processor) {
 	if err := p.Stop(); err != nil {
-		one.options.Logger.Warn("the processor did not stop cleanly", "err", err)
+		db.options.Logger.Warn("the processor did not stop cleanly", "err", err)
 	}
 }
 
-func (one *hosted) notServed(err error) error {
-	return fmt.Errorf("database %s is not served: %w", one.name, err)
+func (db *hosted) notServed(err error) error {
+	return fmt.Errorf("database %s is not served: %w", db.name, err)
 }
 
-// keep serves the databases that have started, and starts others again, until stop is
+// supervise serves the databases that have started, and starts others again, until stop is
 // called, once. stop returns the errors of the databases that did not stop cleanly or are
 // not served.
-func (d *databases) keep() (stop func() error) {
+func (d *databases) supervise() (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	errs := make([]error, len(d.all))
-	var keeping sync.WaitGroup
-	for i, one := range d.all {
-		keeping.Go(func() {
-			errs[i] = d.keepOne(ctx, one)
-			one.stopped.Store(true)
+	var supervising sync.WaitGroup
+	for i, db := range d.all {
+		supervising.Go(func() {
+			errs[i] = d.superviseOne(ctx, db)
+			db.duty.Store(dutyEnded)
 		})
 	}
 	return func() error {
 		cancel()
-		keeping.Wait()
-		return d.left(errs)
+		supervising.Wait()
+		return d.joined(errs)
 	}
 }
 
-// left returns one error of the errors of all databases.
-func (d *databases) left(errs []error) error {
+// joined returns one error of the errors of all databases.
+func (d *databases) joined(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
 	}
-	var left []string
+	var all []string
 	for i, err := range errs {
 		if err != nil {
-			left = append(left, schema.Describe(d.all[i].notServed(err)))
+			all = append(all, schema.Describe(d.all[i].notServed(err)))
 		}
 	}
-	if left == nil {
+	if all == nil {
 		return nil
 	}
-	return errors.New(strings.Join(left, "; "))
+	return errors.New(strings.Join(all, "; "))
 }
 
-func (d *databases) keepOne(ctx context.Context, one *hosted) error {
+// superviseOne does what the duty of a database says until ctx ends. It returns the error of
+// the stop, or why the database is not served.
+func (d *databases) superviseOne(ctx context.Context, db *hosted) error {
 	pause := leastPause
 	for {
-		if p := one.running.Load(); p != nil {
+		if p := db.running.Load(); p != nil {
 			began := time.Now()
 			select {
 			case <-ctx.Done():
 				return p.Stop()
-			case <-one.changed:
-				if one.idle.Load() {
-					one.running.Store(nil)
-					one.stop(p)
-					one.forget()
-					one.rest()
+			case <-db.changed:
+				if db.duty.Load() != dutyServe {
+					db.running.Store(nil)
+					db.stop(p)
+					db.idle()
 				}
-				continue
 			case err := <-p.Failed():
-				if d.fell(ctx, one, p, err) {
-					continue
-				}
+				d.repair(ctx, db, p, err)
 			}
 			if time.Since(began) > mostPause {
 				pause = leastPause
 			}
+			continue
 		}
-		if one.damage != nil || len(d.all) == 1 && one.failure != nil {
-			<-ctx.Done()
-			return one.failure
-		}
-		resting := one.failure == nil
 		var again <-chan time.Time
-		if !resting {
+		switch {
+		case db.damage != nil || len(d.all) == 1 && db.failure != nil:
+			<-ctx.Done()
+			return db.failure
+		case db.failure != nil:
 			again = time.After(pause)
 		}
 		select {
 		case <-ctx.Done():
-			return one.failure
-		case <-one.changed:
+			return db.failure
+		case <-db.changed:
 		case <-again:
 			pause = min(2*pause, mostPause)
 		}
-		switch {
-		case one.idle.Load() && !resting: // it need not be served any more
-			one.failure, one.reported = nil, ""
-			d.serving.Add(1)
-			one.rest()
-		case one.idle.Load():
-			one.forget()
-		case !d.startOne(ctx, one):
-			if resting && one.failure != nil {
-				d.gone(one.failure)
-			}
-		case resting:
-			d.serving.Add(-1) // startOne has counted the database again
-		default:
-			one.reported = ""
-			d.events(ServedAgain{one.name})
+		failed := db.failure != nil
+		if db.duty.Load() != dutyServe {
+			db.idle()
+		} else if d.startOne(ctx, db) && failed {
+			db.reported = ""
+			d.events(ServedAgain{db.name})
 		}
 	}
 }
 
-// fell stops the processor of a database that has failed. It reports whether another one
-// serves it: a start begins with a snapshot where the log was trimmed, and folds the log
+// repair stops the processor of a database that has failed. It starts another one if that
+// helps at once: a start begins with a snapshot where the log was trimmed, and folds the log
 // again where the projection is damaged.
-func (d *databases) fell(ctx context.Context, one *hosted, p *processor.Processor, err error) (again bool) {
-	one.running.Store(nil)
-	if !errors.Is(err, eventlog.ErrTrimmed) && !errors.Is(err, processor.ErrDamaged) {
-		d.failed(one, err)
-		d.gone(err)
-		one.stop(p)
-		return false
+func (d *databases) repair(ctx context.Context, db *hosted, p *processor.Processor, err error) {
+	db.running.Store(nil)
+	again := errors.Is(err, eventlog.ErrTrimmed) || errors.Is(err, processor.ErrDamaged)
+	if !again {
+		d.failed(db, err)
 	}
-	one.stop(p)
-	if d.startOne(ctx, one) {
-		d.serving.Add(-1) // startOne has counted the database again
-		return true
+	db.stop(p)
+	if again {
+		d.startOne(ctx, db)
 	}
-	d.gone(one.failure)
-	return false
 }
 
 // served returns the databases with their roles.
 func (d *databases) served() (all []Served) {
-	for _, one := range d.all {
-		served := Served{Name: one.name}
-		if p := one.running.Load(); p != nil {
+	for _, db := range d.all {
+		served := Served{Name: db.name}
+		if p := db.running.Load(); p != nil {
 			served.Role = p.Role()
-		} else if one.idle.Load() {
+		} else if db.duty.Load() != dutyServe {
 			served.Role = observe.None
 		}
 		all = append(all, served)
@@ -295,9 +292,9 @@ func (d *databases) doing() string {
 		return d.all[0].options.Monitor.Doing()
 	}
 	var all []string
-	for _, one := range d.all {
-		if !one.stopped.Load() {
-			all = append(all, fmt.Sprintf("%s (database %s)", one.options.Monitor.Doing(), one.name))
+	for _, db := range d.all {
+		if db.duty.Load() != dutyEnded {
+			all = append(all, fmt.Sprintf("%s (database %s)", db.options.Monitor.Doing(), db.name))
 		}
 	}
 	return strings.Join(all, ", ")
@@ -305,8 +302,8 @@ func (d *databases) doing() string {
 
 // each calls do with every database that is served.
 func (d *databases) each(do func(*processor.Processor)) {
-	for _, one := range d.all {
-		if p := one.running.Load(); p != nil {
+	for _, db := range d.all {
+		if p := db.running.Load(); p != nil {
 			do(p)
 		}
 	}

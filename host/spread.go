@@ -188,9 +188,13 @@ func (s *spreading) step(ctx context.Context) {
 		covered := spread.Covered(standings, share.Copies)
 		switch {
 		case slices.Contains(share.Copies, s.node):
-			one.want(true, false)
+			one.setDuty(dutyServe)
 		case p == nil || p.Role() != observe.Writer && covered:
-			one.want(false, covered)
+			if covered {
+				one.setDuty(dutyRemove)
+			} else {
+				one.setDuty(dutyIdle)
+			}
 		}
 		if p != nil && p.Role() == observe.Writer {
 			duty := spread.Duty{Database: one.name, Share: share, Standings: standings, Term: s.elapsed() - time.Duration(one.term.Load())}
