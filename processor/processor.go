@@ -1,7 +1,7 @@
 // Package processor puts the rooms together to serve one database: it opens the log and
 // the projection, folds, and takes the role of writer or standby.
 //
-// Start reading at Start (here) and roles (role.go), where the lease is taken. The flow of
+// Start reading at Start (start.go) and roles (role.go), where the lease is taken. The flow of
 // a request is service → writer → machine → eventlog → projections → service; each room's
 // package comment says where to start in it. options.go passes each room its share of
 // Options.
@@ -15,18 +15,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
-	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -48,204 +43,6 @@ type Processor struct {
 	failed                   chan error // holds the failure that ended the processor
 
 	leaseUnreachable bool // was reported
-}
-
-// minPayload is the least max_payload of the NATS server, 64 KiB: enough for everything
-// but large documents.
-const minPayload = 64 << 10
-
-// Start opens the database in JetStream and serves it.
-//
-// Start returns when everything in the log is folded and requests are answered:
-// those that change something, too, if it is the writer by then. ctx bounds only
-// that. An error says what an operator has to do.
-func Start(ctx context.Context, c eventlog.Connections, o Options) (*Processor, error) {
-	p, err := start(ctx, c, o)
-	if errors.Is(err, ErrDamaged) { // found late; now it is marked, and the log has everything
-		p, err = start(ctx, c, o)
-	}
-	return p, err
-}
-
-// ErrDamaged is the error of Failed for a damaged projection: the next Start folds the log
-// again.
-var ErrDamaged = projections.ErrDamaged
-
-func start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor, err error) {
-	o = o.EnsureDefaults().watched()
-	o.Monitor.At("bringing the connections together")
-	for _, nc := range c.Followers() {
-		eventlog.BringTo(ctx, c.Log, nc)
-	}
-	o.Monitor.Version, o.Monitor.Objective = o.Version, o.LatenessObjective
-	o.Monitor.Starting(o.Events, map[string]*nats.Conn{"log": c.Log, "bulk": c.Bulk, "service": c.Service})
-	payload := min(c.Log.MaxPayload(), c.Service.MaxPayload())
-	if payload < minPayload {
-		return nil, fmt.Errorf("the NATS server accepts messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
-	}
-	o.Monitor.At("opening the streams")
-	log, err := openStreams(ctx, c, o)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			log.Close()
-		}
-	}()
-	if err := peers.CheckOthers(ctx, c.Service, o.Database, log.Identity()); err != nil {
-		return nil, err
-	}
-	// Without the timeout of an attempt: the log may be long.
-	if err := eventlog.UntilOpen(ctx, c, func(context.Context) error { return log.Check(ctx) }); err != nil {
-		return nil, err
-	}
-	o.Monitor.At("opening the projection")
-	if log.Extent, err = eventlog.OpenExtent(o.Projection.FS, o.Dir, log.Identity()); err != nil {
-		return nil, err
-	}
-	snapshots := snapshot.NewStore(log.Bulk, log, o.forSnapshots())
-	var store *projections.Store
-	var scrub *eventlog.Scrub
-	err = eventlog.UntilOpen(ctx, c, func(context.Context) (err error) {
-		store, scrub, err = openCaughtUp(ctx, log, snapshots, o)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	log.ReportLost(store.Cursor().Mutations)
-	log.Note(store.Cursor())
-	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1), moves: make(chan handOver)}
-	p.writing, p.stopWriting = context.WithCancel(context.Background())
-	p.reading, p.stopReading = context.WithCancel(p.writing)
-	defer func() {
-		if err != nil {
-			p.stopWriting()
-			p.running.Wait()
-			err = snapshot.Closing(store, err)
-		}
-	}()
-	o.Monitor.At("opening the mutations")
-	var mutations *eventlog.Mutations
-	err = eventlog.UntilOpen(ctx, c, func(try context.Context) (err error) {
-		mutations, err = eventlog.OpenMutations(try, log, store.Cursor().Mutations, o.Replicas)
-		if err == nil {
-			err = log.CheckRights()
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	clock := clock.New(o.ForClock(), store.Cursor().Time, len(store.Collections()) == 0)
-	snapshots.Now = clock.Millis
-	if !o.SameClock {
-		if err := clock.Compare(ctx, log.ServerTime); err != nil {
-			o.Events(observe.ServerTimeUnknown{Err: err})
-		}
-	}
-	if _, fault := clock.Check(); fault != nil && o.AcceptClock {
-		clock.Accept()
-	}
-	if err := clock.Remember(); err != nil {
-		return nil, err
-	}
-	if foreign := store.Cursor().Foreign; foreign > 0 {
-		o.Events(observe.ForeignMessages{Messages: foreign})
-	}
-	if o.Lease > 0 {
-		p.lease = lease.New(log.JS, o.forLease(c.Leave))
-	}
-	w := writer.New(o.forWriter(payload, p.lease), log, store, clock)
-	p.writer = w
-	p.retention = &snapshot.Retention{Config: o.forSnapshots(), Log: log, Store: store, Mutations: mutations, Snapshots: snapshots, Clock: clock, Noter: w,
-		Stale: o.Retain > 0}
-	p.service = &service.Service{Config: o.forService(), Store: store, Log: log, Mutations: mutations, Writer: w, Retention: p.retention, Clock: clock, Lease: p.lease}
-	p.service.Engine, err = query.New(query.Options{
-		Limits:     o.Query,
-		Secret:     log.Secret("cursors"),
-		Conditions: o.conditions,
-		Pacer: func() func(context.Context, time.Duration) {
-			return p.service.Pacer(service.QueryPause * time.Duration(o.QueryWorkers))
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	o.Monitor.SampleStorage(ctx, p)
-	o.Monitor.At("becoming the writer")
-	first, err := p.firstTerm(ctx)
-	if err != nil {
-		return nil, err
-	}
-	role := observe.Standby
-	if first != nil {
-		role = observe.Writer
-	}
-	if err := p.service.Serve(c.Service, role); err != nil {
-		if first != nil {
-			p.stopWriting()
-			_ = p.finish(first)
-		}
-		return nil, err
-	}
-	o.Events(observe.RoleChanged{To: role, Why: "it has started"})
-	p.run(c, first, scrub)
-	o.Monitor.Serving(p)
-	o.Monitor.At("serving")
-	return p, nil
-}
-
-// openCaughtUp opens the projection and folds the log to its present end. It starts
-// over if the retention of another process, the writer, has trimmed events in between.
-func openCaughtUp(ctx context.Context, log *eventlog.Log, snapshots *snapshot.Store, o Options) (*projections.Store, *eventlog.Scrub, error) {
-	for tries := 0; ; tries++ {
-		store, err := snapshot.OpenProjection(ctx, log, snapshots, o.forSnapshots())
-		if err != nil {
-			return nil, nil, err
-		}
-		snapshots.Store = store
-		scrub, err := catchUp(ctx, log, store, o)
-		if err == nil {
-			return store, scrub, nil
-		}
-		if err = snapshot.Closing(store, err); tries == maxTrimmed || !errors.Is(err, eventlog.ErrTrimmed) {
-			return nil, nil, err
-		}
-	}
-}
-
-// maxTrimmed is how often a start tolerates that. A catch-up slower than retention will
-// never end.
-const maxTrimmed = 3
-
-// catchUp checks the newest part of the log and folds the log to its present end.
-func catchUp(ctx context.Context, log *eventlog.Log, store *projections.Store, o Options) (*eventlog.Scrub, error) {
-	o.Monitor.At("reading the log")
-	_, last, err := log.Bounds(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", log.DB.LogStream(), err)
-	}
-	scrub, err := eventlog.NewScrub(ctx, log, store.Cursor())
-	if err == nil {
-		err = scrub.Newest(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	from, began := store.Cursor().Seq, time.Now()
-	err = log.CatchUp(ctx, store, last, func(seq uint64) {
-		o.Events(observe.CatchingUp{Seq: seq, End: last})
-		if o.Progress != nil {
-			o.Progress(seq, last)
-		}
-	})
-	if err == nil {
-		seq := store.Cursor().Seq
-		o.Events(observe.CaughtUp{Seq: seq, Events: seq - from, Took: time.Since(began)})
-	}
-	return scrub, err
 }
 
 // run starts the background work; first is the term that has begun, nil for a standby.
