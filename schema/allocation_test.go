@@ -10,14 +10,8 @@ import (
 // TestParsersAllocateLittle: parsing allocates a few times the size of a body, whatever the
 // body is, so that the limit of bytes of requests is one of memory.
 func TestParsersAllocateLittle(t *testing.T) {
-	const size, most = 1 << 18, 6 // with the race detector more escapes to the heap
-	body := func(before, part, after string) []byte {
-		b := []byte(before)
-		for i := 0; len(b) < size-100; i++ {
-			b = append(b, strings.ReplaceAll(part, "%", strconv.Itoa(i))...)
-		}
-		return append(b[:len(b)-1], after...)
-	}
+	const most = 6 // with the race detector more escapes to the heap
+	body := largeBody
 	for _, raw := range [][]byte{
 		body(`{"a":[`, `0,`, `]}`),
 		body(`{"a":[`, `0 ,`, `]}`),
@@ -34,17 +28,70 @@ func TestParsersAllocateLittle(t *testing.T) {
 		body(`{"indexingPolicy":{"includedPaths":[`, `{"path":"/a"},`, `]}}`),
 	} {
 		for _, operation := range append([]string{"batch"}, opNames[1:]...) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			if operation == "batch" {
-				_, _ = ParseBatch("c", raw)
-			} else {
-				NewMutation(operation+".c.x", raw)
-			}
-			runtime.ReadMemStats(&after)
-			if n := after.TotalAlloc - before.TotalAlloc; n > uint64(most*len(raw)) {
+			n := allocated(func() {
+				if operation == "batch" {
+					_, _ = ParseBatch("c", raw)
+				} else {
+					NewMutation(operation+".c.x", raw)
+				}
+			})
+			if n > most*len(raw) {
 				t.Errorf("%s %.60s…: %d bytes allocated for %d", operation, raw, n, len(raw))
 			}
 		}
 	}
+}
+
+// TestPatchAllocatesLittle: so does applying a patch, which the writer does.
+func TestPatchAllocatesLittle(t *testing.T) {
+	const most = 10
+	for _, patch := range [][]byte{
+		largeBody(`{`, `"%":0,`, `}`),
+		largeBody(`{`, `"%":{},`, `}`),
+		largeBody(`{`, `"a":0,`, `}`),
+		largeBody(`{`, `"%":null,`, `}`),
+		largeBody(`{`, `"\u0061%" :{},`, `}`),
+		largeBody(`{"a":{`, `"%":{"":0},`, `}}`),
+		largeBody(`{`, `"%":`+strings.Repeat(`{"":`, 100)+`0`+strings.Repeat(`}`, 100)+`,`, `}`),
+		largeBody(`{"a":"`, `:,`, `"}`),
+		largeBody(`{"a":[`, `{"":0},`, `]}`),
+	} {
+		for _, body := range [][]byte{[]byte(`{"id":"x"}`), append([]byte(`{"id":"x",`), patch[1:]...)} {
+			var fault *Error
+			n := allocated(func() { _, fault = Patch("x", body, patch) })
+			if fault != nil || n > most*(len(body)+len(patch)) {
+				t.Errorf("%.40s… with %.40s…: %d bytes allocated for %d, %v", body, patch, n, len(body)+len(patch), fault)
+			}
+		}
+	}
+}
+
+// TestPatchOfEqualNames: a document that has one name many times takes the changes of an object
+// each time. That ends where the result is too large.
+func TestPatchOfEqualNames(t *testing.T) {
+	body := largeBody(`{"id":"x",`, `"a":{},`, `}`)
+	patch := []byte(`{"a":{"b":"` + strings.Repeat("x", 1<<16) + `"}}`) // with all of them 2.5 GB
+	var fault *Error
+	n := allocated(func() { _, fault = Patch("x", body, patch) })
+	if fault == nil || fault.Code != 413 || n > 10*MaxDocumentBytes {
+		t.Errorf("%d bytes allocated, %v", n, fault)
+	}
+}
+
+// largeBody returns before, parts in which % is their number, and after: 256 KiB.
+func largeBody(before, part, after string) []byte {
+	b := []byte(before)
+	for i := 0; len(b) < 1<<18-2*len(part)-100; i++ {
+		b = append(b, strings.ReplaceAll(part, "%", strconv.Itoa(i))...)
+	}
+	return append(b[:len(b)-1], after...)
+}
+
+// allocated returns the bytes that f allocates.
+func allocated(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
 }
