@@ -32,8 +32,16 @@ type Process struct {
 // quiet is the time without a reply after which the list counts as complete.
 const quiet = 300 * time.Millisecond
 
+// Whoever may subscribe to $SRV.INFO.lapse could reply more than this process can hold.
+const (
+	maxReplies = 4096      // to one request
+	maxReply   = 256 << 10 // bytes; that of a process has 46 KiB
+	maxName    = 255       // bytes of an ID, version, role or name of a database
+)
+
 // Processes returns every process that serves the database, the writer first. It fails
-// with ErrUnavailable if there is none.
+// with ErrUnavailable if there is none. With ErrTooLarge it returns those of the first 4096
+// replies.
 func (c *Client) Processes(ctx context.Context) ([]Process, error) {
 	all, err := c.processes(ctx, func(database string) bool { return database == c.Database() })
 	if err == nil && len(all) == 0 {
@@ -56,37 +64,44 @@ func (c *Client) AllProcesses(ctx context.Context) ([]Process, error) {
 }
 
 // processes returns the sorted processes of some databases.
-func (c *Client) processes(ctx context.Context, of func(database string) bool) ([]Process, error) {
-	infos, err := gather[micro.Info](ctx, c, "$SRV.INFO.lapse", nil)
-	if err != nil {
-		return nil, err
-	}
+func (c *Client) processes(ctx context.Context, of func(database string) bool) (all []Process, err error) {
 	found := make(map[string]*Process) // by ID of the service
-	for _, info := range infos {
-		if database := info.Metadata["database"]; of(database) {
-			found[info.ID] = &Process{Database: database, ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer"),
+	cut := c.gather(ctx, "$SRV.INFO.lapse", quiet, func(reply []byte) (last bool) {
+		var info micro.ServiceIdentity // the rest is large
+		if json.Unmarshal(reply, &info) == nil && of(info.Metadata["database"]) && legal(&info) {
+			found[info.ID] = &Process{Database: info.Metadata["database"], ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer"),
 				Error: fmt.Sprintf("no answer within %s", c.timeout), Node: cmp.Or(info.Metadata["node"], info.ID)}
 		}
-	}
-	if len(found) == 0 {
-		return nil, nil
+		return false
+	})
+	if cut != nil && !errors.Is(cut, ErrTooLarge) || len(found) == 0 {
+		return nil, cut
 	}
 	answered := 0
-	if _, err = gather(ctx, c, "$SRV.STATS.lapse", func(stats *micro.Stats) (all bool) {
+	err = c.gather(ctx, "$SRV.STATS.lapse", c.timeout, func(reply []byte) (last bool) {
+		var stats micro.Stats
+		if json.Unmarshal(reply, &stats) != nil {
+			return false
+		}
 		if p := found[stats.ID]; p != nil {
-			p.read(stats)
+			p.read(&stats)
 			answered++
 		}
 		return answered == len(found)
-	}); err != nil {
+	})
+	if err != nil && !errors.Is(err, ErrTooLarge) {
 		return nil, err
 	}
-	var all []Process
 	for _, p := range found {
 		all = append(all, *p)
 	}
 	SortProcesses(all)
-	return all, nil
+	return all, cmp.Or(cut, err)
+}
+
+// legal reports whether a process describes itself like this.
+func legal(info *micro.ServiceIdentity) bool {
+	return max(len(info.ID), len(info.Version), len(info.Metadata["database"]), len(info.Metadata["role"]), len(info.Metadata["node"])) <= maxName
 }
 
 // SortProcesses sorts as AllProcesses does: by database, the writer first, then by age.
@@ -119,9 +134,10 @@ func (p *Process) read(stats *micro.Stats) {
 	}
 }
 
-// gather sends a request to all subscribers and returns their replies. It ends when last
-// returns true for a reply or, if last is nil, when no reply has come for the time quiet.
-func gather[T any](ctx context.Context, c *Client, subject string, last func(*T) bool) (all []T, err error) {
+// gather sends a request to all subscribers and calls each with the replies. It ends when
+// each returns true, or when no reply has come for the time between after the first. It fails
+// with ErrTooLarge after maxReplies.
+func (c *Client) gather(ctx context.Context, subject string, between time.Duration, each func(reply []byte) (last bool)) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	ctx, release := c.denials.guard(ctx, subject)
@@ -129,42 +145,37 @@ func gather[T any](ctx context.Context, c *Client, subject string, last func(*T)
 	inbox := c.nc.NewInbox()
 	sub, err := c.nc.SubscribeSync(inbox)
 	if err != nil {
-		return nil, c.transportError(err)
+		return c.transportError(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	if err := c.nc.PublishRequest(subject, inbox, nil); err != nil {
-		return nil, c.transportError(err)
+		return c.transportError(err)
 	}
-	for {
-		m, err := next(ctx, sub, len(all) > 0 && last == nil)
+	for wait, replies := c.timeout, 0; ; wait = between {
+		m, err := next(ctx, sub, wait)
 		switch {
 		case c.denials.cause(ctx, err) != nil:
-			return nil, c.denied(ctx, err, ErrUnavailable.With("this NATS user has no permission to ask all processes: let it publish to %s and receive replies", subject))
+			return c.denied(ctx, err, ErrUnavailable.With("this NATS user has no permission to ask all processes: let it publish to %s and receive replies", subject))
 		case timeout(err), errors.Is(err, nats.ErrNoResponders):
-			return all, nil
+			return nil
+		case errors.Is(err, nats.ErrSlowConsumer) || replies == maxReplies:
+			return ErrTooLarge.With("more than %d replies came to %s, so processes may be missing: `nats request --replies=0 '%s' ''` shows who sends them", maxReplies, subject, subject)
 		case err != nil:
-			return all, c.transportError(err)
+			return c.transportError(err)
 		case len(m.Data) == 0 && m.Header.Get("Status") == noResponders:
-			return all, nil
+			return nil
 		}
-		var one T
-		if json.Unmarshal(m.Data, &one) != nil {
-			continue
-		}
-		all = append(all, one)
-		if last != nil && last(&one) {
-			return all, nil
+		replies++
+		if len(m.Data) <= maxReply && each(m.Data) {
+			return nil
 		}
 	}
 }
 
-// next waits for a reply: for the time quiet if more is set, else until ctx is done.
-func next(ctx context.Context, sub *nats.Subscription, more bool) (*nats.Msg, error) {
-	if more {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, quiet)
-		defer cancel()
-	}
+// next waits for a reply at most this long, and until ctx is done.
+func next(ctx context.Context, sub *nats.Subscription, wait time.Duration) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	return sub.NextMsgWithContext(ctx)
 }
 

@@ -2,7 +2,11 @@ package client_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
 )
@@ -34,5 +38,52 @@ func TestProcesses(t *testing.T) {
 	}
 	if _, err := c.Processes(t.Context()); !errors.Is(err, client.ErrUnavailable) || err.Error() != "this NATS user has no permission to ask all processes: let it publish to $SRV.INFO.lapse and receive replies" {
 		t.Errorf("without permission: %v", err)
+	}
+}
+
+// TestProcessesFlooded: the processes of the first 4096 replies are listed, and an error says
+// that there were more. What no process replies is ignored, however long it is.
+func TestProcessesFlooded(t *testing.T) {
+	s := newStandin(t)
+	reply := func(m *nats.Msg, format string, args ...any) {
+		if err := m.Respond(fmt.Appendf(nil, format, args...)); err != nil {
+			t.Error(err)
+		}
+	}
+	const info = `{"name":"lapse","id":"%s","version":"1.0.0","metadata":{"database":"main"},"type":"%s"}`
+	if _, err := s.nc.Subscribe("$SRV.INFO.lapse", func(m *nats.Msg) {
+		reply(m, info, "first", "")
+		reply(m, info, strings.Repeat("x", 256), "")
+		reply(m, info, "large", strings.Repeat("x", 256<<10))
+		for i := range 5000 {
+			reply(m, info, fmt.Sprint("id", i), "")
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.nc.Subscribe("$SRV.STATS.lapse", func(m *nats.Msg) {
+		for range 5000 {
+			reply(m, `{"id":"id1","started":"2026-01-01T00:00:00Z"}`)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(s.connect("lapse"), client.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.Processes(t.Context())
+	if want := "more than 4096 replies came to $SRV.INFO.lapse, so processes may be missing: `nats request --replies=0 '$SRV.INFO.lapse' ''` shows who sends them"; !errors.Is(err, client.ErrTooLarge) || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	ids := make(map[string]bool)
+	for _, p := range all {
+		ids[p.ID] = true
+	}
+	if len(all) != 4094 || !ids["first"] || ids["large"] || !ids["id4092"] || ids["id4093"] {
+		t.Errorf("%d processes, first: %v, large: %v", len(all), ids["first"], ids["large"])
 	}
 }

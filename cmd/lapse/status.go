@@ -95,16 +95,15 @@ address over HTTP, without NATS, as a healthcheck: if that process, or its datab
 			return s.repeat(cmd.Context())
 		}
 		page, err := s.page(cmd.Context())
-		if err != nil {
+		if _, err := s.stdout.Write(page); err != nil {
 			return err
 		}
-		_, err = s.stdout.Write(page)
 		return err
 	}
 	return cmd
 }
 
-// page asks, and returns what to print.
+// page asks, and returns what to print, also with an error if a part is missing.
 func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
 	if s.of == "" && s.lapse == nil {
 		lapse, hangUp, err := s.conn.open(ctx)
@@ -118,10 +117,11 @@ func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
 	switch {
 	case s.all:
 		all, err := s.askAll(ctx)
-		if err != nil {
+		if len(all) == 0 {
 			return nil, err
 		}
-		return s.processesPage(all)
+		page, failed := s.processesPage(all)
+		return page, cmp.Or(err, failed)
 	case s.of != "":
 		text, err = s.process(ctx)
 	default:
@@ -181,14 +181,15 @@ func (s *statusCommand) process(ctx context.Context) (text []byte, err error) {
 }
 
 // askAll asks every process that serves the database, or all databases. Processes of the
-// page before that are missing now are returned with an error.
+// page before that are missing now are returned with an error in their row. It returns some
+// processes with an error if there may be more.
 func (s *statusCommand) askAll(ctx context.Context) ([]client.Process, error) {
 	ask := s.lapse.Processes
 	if s.databases {
 		ask = s.lapse.AllProcesses
 	}
 	all, err := ask(ctx)
-	if err != nil {
+	if len(all) == 0 {
 		return nil, err
 	}
 	for _, p := range s.processes {
@@ -199,7 +200,7 @@ func (s *statusCommand) askAll(ctx context.Context) ([]client.Process, error) {
 	}
 	client.SortProcesses(all)
 	s.processes = all
-	return all, nil
+	return all, err
 }
 
 // httpGet sends a GET over a connection of its own, without http.Client: when a server

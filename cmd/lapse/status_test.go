@@ -103,6 +103,30 @@ func TestStatusAllNamesUnresponsive(t *testing.T) {
 	}
 }
 
+// TestStatusAllFlooded: beyond 4096 replies `status --all` prints what it knows, and fails.
+func TestStatusAllFlooded(t *testing.T) {
+	t.Parallel()
+	s := startNATS(t, &server.Options{})
+	nc := harness.Dial(t, s.ClientURL())
+	if _, err := nc.Subscribe("$SRV.INFO.lapse", func(m *nats.Msg) {
+		for range 4097 {
+			if err := m.Respond([]byte(`{"id":"SILENT","metadata":{"database":"main"}}`)); err != nil {
+				t.Error(err)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	code := newApp(strings.NewReader(""), &stdout, &stderr).run(t.Context(), []string{"status", "--all", "--json", "--server", s.ClientURL()})
+	if code != exitFailed || !strings.Contains(stdout.String(), `"id":"SILENT"`) || !strings.Contains(stderr.String(), "more than 4096 replies came to $SRV.INFO.lapse") {
+		t.Errorf("exit %d, %s%s", code, &stdout, &stderr)
+	}
+}
+
 // TestStatusAllOfDatabases: with several databases each row names its own, and each
 // database should have one writer.
 func TestStatusAllOfDatabases(t *testing.T) {

@@ -38,6 +38,8 @@ func (s *statusCommand) repeat(ctx context.Context) error {
 			answered = time.Now()
 		case !screen:
 			fmt.Fprintln(s.stderr, "lapse:", sentence(err))
+		case page != nil:
+			page = fmt.Appendf(page, "\n%s\n", sentence(err))
 		default:
 			s.before = nil
 			page = fmt.Appendf(nil, "%s\n%s\n", p.paint("no answer for "+time.Since(answered).Round(time.Second).String(), color.FgRed), sentence(err))
