@@ -356,6 +356,11 @@ func TestReload(t *testing.T) {
 		func() { write("-1", "a", "LAPSE") },
 		func() { _ = os.WriteFile(file, []byte("accounts { A { jetstream { max_file: 900000TB } } }"), 0o600) },
 		func() { _ = os.Remove(file) },
+		func() { _ = os.WriteFile(file, []byte("include user.conf"), 0o600) },
+		func() {
+			_ = os.WriteFile(file, []byte("include other.conf"), 0o600)
+			_ = os.WriteFile(filepath.Join(dir, "other.conf"), []byte("accounts { include user.conf }"), 0o600)
+		},
 	} {
 		change()
 		if err := s.Reload(); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "--nats-config") {
