@@ -299,6 +299,21 @@ func (s *spreading) asked(ctx context.Context, one *hosted, m *nats.Msg) {
 	_ = s.log.PublishMsg(answer) // or there is no connection
 }
 
+// firstReady returns a process that can take a database over. The error says why none can:
+// what the first lacks.
+func firstReady(standings []spread.Standing, lease time.Duration) (process string, err error) {
+	err = errors.New("there is none")
+	for i, st := range standings {
+		switch why := spread.Ready(standings, st.Process, lease); {
+		case why == nil:
+			return st.Process, nil
+		case i == 0:
+			err = why
+		}
+	}
+	return "", err
+}
+
 // moveAsked hands a database over to the process that the request names, or to any.
 func (s *spreading) moveAsked(ctx context.Context, one *hosted, request []byte) (schema.Moved, *schema.Error) {
 	moved := schema.Moved{Database: string(one.name), From: s.node}
@@ -311,11 +326,10 @@ func (s *spreading) moveAsked(ctx context.Context, one *hosted, request []byte) 
 	standings := s.standings(one.presence.Members())
 	if moved.To == "" {
 		standings = slices.DeleteFunc(standings, func(st spread.Standing) bool { return st.Process == s.node })
-		i := slices.IndexFunc(standings, func(st spread.Standing) bool { return spread.Ready(standings, st.Process, s.lease) == nil })
-		if i < 0 {
-			return moved, schema.ErrPreconditionFailed.With("no other process is ready to write database %s: `lapse status` says which ones there are", one.name)
+		var why error
+		if moved.To, why = firstReady(standings, s.lease); why != nil {
+			return moved, schema.ErrPreconditionFailed.With("no other process is ready to write database %s: %v; see `lapse status`", one.name, why)
 		}
-		moved.To = standings[i].Process
 	}
 	if err := spread.Ready(standings, moved.To, s.lease); err != nil {
 		return moved, schema.ErrPreconditionFailed.With("database %s stays at %s: %v", one.name, s.node, err)
