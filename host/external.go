@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/gate"
@@ -144,6 +145,8 @@ func (t *target) connect(name string, database schema.DatabaseName) (*nats.Conn,
 			switch {
 			case errors.Is(err, nats.ErrSlowConsumer): // it rereads the messages that it missed
 			case errors.Is(err, nats.ErrPermissionViolation) && optional(err): // notPresent says it once
+			case client.IsLogin(err):
+				t.Processor.Logger.Warn("NATS refuses the credentials: renew them, lapse goes on trying", "connection", name, "err", err)
 			default:
 				t.Processor.Logger.Warn("nats: "+err.Error(), "connection", name)
 			}

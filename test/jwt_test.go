@@ -45,18 +45,11 @@ func TestJWT(t *testing.T) {
 		without.Token = ""
 		other.Imports.Add(&without)
 	}
-	n.user("OTHER", "other", jwt.Permissions{})
+	n.user("OTHER", "other", jwt.Permissions{}, forever)
 	n.creds("OTHER", "other", "other.creds")
 	n.generate("resolver.conf", "SYS")
 
-	o, err := server.ProcessConfigFile(filepath.Join(n.dir, "resolver.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defaults := harness.NATSOptions(t.TempDir())
-	o.Host, o.Port, o.JetStream, o.StoreDir = defaults.Host, defaults.Port, true, defaults.StoreDir
-	o.MaxPayload, o.NoLog, o.NoSigs = defaults.MaxPayload, true, true
-	url := harness.StartNATS(t, o).ClientURL()
+	url := n.serve("resolver.conf").ClientURL()
 
 	var logins []string
 	for _, connection := range []string{"log", "bulk", "service", "gate-log", "gate-clients"} {
@@ -203,6 +196,92 @@ func TestJWT(t *testing.T) {
 	}
 }
 
+// TestCredentialsEnd: lapse and its clients whose credentials end while they run say so, go on
+// trying, and go on with renewed ones. A reader misses nothing.
+func TestCredentialsEnd(t *testing.T) {
+	t.Parallel()
+	n := newNSC(t)
+	n.add("SYS")
+	n.add("APP").Limits.JetStreamLimits = jwt.JetStreamLimits{DiskStorage: -1, MemoryStorage: -1, Streams: -1, Consumer: -1}
+	n.generate("resolver.conf", "SYS")
+	login := func(name string, until int64) {
+		n.user("APP", name, jwt.Permissions{}, until)
+		n.creds("APP", name, name+".creds")
+	}
+	for _, name := range []string{"lapse", "reader", "other"} {
+		login(name, forever)
+	}
+	ns := n.serve("resolver.conf")
+	url := ns.ClientURL()
+	s := harness.ServeRemote(t, url, t.TempDir(), nil, "--creds", n.path("lapse.creds"), "--durability", "os")
+	connect := func(name string) *client.Client {
+		t.Helper()
+		c, err := client.Connect(url, client.WithCreds(n.path(name+".creds")), client.WithTimeout(5*time.Second))
+		n.must(err)
+		t.Cleanup(c.Close)
+		return c
+	}
+	other, reader := connect("other"), connect("reader")
+	orders, err := other.CreateCollection(t.Context(), "orders")
+	n.must(err)
+	create := func(id string) {
+		t.Helper()
+		eventually(t, "a document is created", func() bool {
+			_, err = client.Upsert(t.Context(), orders, id, struct{}{})
+			return err == nil
+		})
+	}
+	ids := make(chan string, 10)
+	go func() {
+		for e, err := range reader.Changes(t.Context(), client.FromStart(), client.OfType(client.DocumentCreated)) {
+			if err != nil {
+				ids <- err.Error()
+				return
+			}
+			ids <- e.ID
+		}
+	}()
+	reads := func(want string) {
+		t.Helper()
+		select {
+		case id := <-ids:
+			if id != want {
+				t.Fatalf("the reader has %q, want %q", id, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("the reader has not %q\n%s", want, s.Stderr())
+		}
+	}
+	create("a")
+	reads("a")
+
+	end := time.Now().Add(2 * time.Second).Unix()
+	login("lapse", end)
+	login("reader", end)
+	open, err := ns.Connz(nil)
+	n.must(err)
+	for _, c := range open.Conns {
+		_ = ns.DisconnectClientByID(c.Cid) // it logs in with what its file has now
+	}
+	eventually(t, "lapse says so", func() bool {
+		return strings.Contains(s.Stderr(), "NATS refuses the credentials: renew them, lapse goes on trying")
+	})
+	refused := func(c *client.Client, want string) {
+		t.Helper()
+		eventually(t, want, func() bool {
+			_, err := c.Status(t.Context())
+			return err != nil && strings.Contains(err.Error(), want)
+		})
+	}
+	refused(other, `no process serves database "main" here now`)
+	refused(reader, "refuses these credentials")
+	login("lapse", forever)
+	create("b")
+	refused(reader, "refuses these credentials")
+	login("reader", forever)
+	reads("b")
+}
+
 // last returns the error that ends a loop, at the latest after its first event.
 func last(loop iter.Seq2[*client.Event, error]) error {
 	for _, err := range loop {
@@ -249,11 +328,15 @@ type nsc struct {
 // after them.
 const nscCommand = "#!/bin/sh\nprintf '%s\\n' \"$@\" '' >>nsc.log\n"
 
+func newNSC(t *testing.T) *nsc {
+	return &nsc{t: t, dir: t.TempDir(), operator: pair(t, nkeys.CreateOperator), keys: map[string]nkeys.KeyPair{}, accounts: map[string]*jwt.AccountClaims{}, users: map[string]string{}}
+}
+
 // runNSC runs the blocks of a page that have nsc commands, and does what these say, with
 // the flags that nsc has.
 func runNSC(t *testing.T, page string) *nsc {
 	t.Helper()
-	n := &nsc{t: t, dir: t.TempDir(), operator: pair(t, nkeys.CreateOperator), keys: map[string]nkeys.KeyPair{}, accounts: map[string]*jwt.AccountClaims{}, users: map[string]string{}}
+	n := newNSC(t)
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -428,7 +511,7 @@ func (n *nsc) run(args []string) {
 		of, name := account(), f.String("name", "", "")
 		allowPub, denyPub, allowSub := f.StringSlice("allow-pub", nil, ""), f.StringSlice("deny-pub", nil, ""), f.StringSlice("allow-sub", nil, "")
 		parse()
-		n.user(*of, *name, jwt.Permissions{Pub: jwt.Permission{Allow: *allowPub, Deny: *denyPub}, Sub: jwt.Permission{Allow: *allowSub}})
+		n.user(*of, *name, jwt.Permissions{Pub: jwt.Permission{Allow: *allowPub, Deny: *denyPub}, Sub: jwt.Permission{Allow: *allowSub}}, forever)
 	case "generate creds":
 		of, name, file := account(), f.String("name", "", ""), f.String("output-file", "", "")
 		parse()
@@ -460,10 +543,14 @@ func (n *nsc) add(name string) *jwt.AccountClaims {
 	return a
 }
 
-func (n *nsc) user(account, name string, may jwt.Permissions) {
+// forever is the end of a user that has none.
+const forever = 0
+
+// user makes a user until a unix time.
+func (n *nsc) user(account, name string, may jwt.Permissions, until int64) {
 	key := pair(n.t, nkeys.CreateUser)
 	u := jwt.NewUserClaims(public(n.t, key))
-	u.Name, u.Permissions = name, may
+	u.Name, u.Permissions, u.Expires = name, may, until
 	token, err := u.Encode(n.keys[account])
 	n.must(err)
 	seed, err := key.Seed()
@@ -506,6 +593,17 @@ func (n *nsc) push(url string, accounts ...string) {
 			n.t.Errorf("push %s: %s", name, reply.Data)
 		}
 	}
+}
+
+// serve starts a NATS server with a configuration of generate.
+func (n *nsc) serve(file string) *server.Server {
+	n.t.Helper()
+	o, err := server.ProcessConfigFile(n.path(file))
+	n.must(err)
+	defaults := harness.NATSOptions(n.t.TempDir())
+	o.Host, o.Port, o.JetStream, o.StoreDir = defaults.Host, defaults.Port, true, defaults.StoreDir
+	o.MaxPayload, o.NoLog, o.NoSigs = defaults.MaxPayload, true, true
+	return harness.StartNATS(n.t, o)
 }
 
 // generate writes a configuration as nsc does.

@@ -210,7 +210,7 @@ func (f *externalFlags) connectError(name string, l login, err error) error {
 		return usageErrorf("%s: %v", from, err)
 	case errors.Is(err, nats.ErrNoInfoReceived):
 		return fmt.Errorf("%s: %v", from, err) // without a code: it is no reply
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
+	case client.IsLogin(err):
 		return fmt.Errorf("NATS at %s refuses the connection %s, which %s (%w): give --creds, --nkey or --context of a user of that server", where, name, with, err)
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("no NATS server answers at %s (%w): start one there, or give another --nats-url", where, err)
