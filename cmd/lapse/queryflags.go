@@ -127,13 +127,13 @@ func (f *queryFlags) parameters(given bool) (map[string]json.RawMessage, error) 
 	var params map[string]json.RawMessage
 	if given {
 		if err := json.Unmarshal([]byte(f.params), &params); err != nil || params == nil {
-			return nil, usageErrorf(`--params %q: give a JSON object like {"min":100}`, f.params)
+			return nil, usageErrorf(`--params %.80q: give a JSON object like {"min":100}`, f.params)
 		}
 	}
 	for _, p := range f.param {
 		name, text, ok := strings.Cut(p, "=")
 		if !ok || name == "" {
-			return nil, usageErrorf("--param %q: use NAME=VALUE, like min=100", p)
+			return nil, usageErrorf("--param %.80q: use NAME=VALUE, like min=100", p)
 		}
 		if _, twice := params[name]; twice {
 			return nil, usageErrorf("params.%s given twice: use one of them", name)
