@@ -30,7 +30,7 @@ func (l *Log) Explain(err error) error {
 	case errors.Is(err, ErrFull):
 		return err
 	case l.Full.Load() && (leaderless || Transient(err)), api != nil && slices.Contains(fullCodes, api.ErrorCode):
-		return fmt.Errorf("%w: %w", err, ErrFull)
+		return fmt.Errorf("%w (%w)", ErrFull, err)
 	case leaderless:
 		return fmt.Errorf("%w: most of its NATS servers are down or at their storage limit, or an election is under way: see `nats server report jetstream`", err)
 	}

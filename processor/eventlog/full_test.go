@@ -29,7 +29,7 @@ func TestExplain(t *testing.T) {
 		{err: refused(10023), want: full},
 		{err: refused(10002), want: full},
 		{err: refused(10071), want: "insufficient", lack: full},
-		{err: fmt.Errorf("renew the lease: %w", &jetstream.APIError{Code: 500, ErrorCode: 10023}), want: full},
+		{err: fmt.Errorf("renew the lease: %w", &jetstream.APIError{Code: 500, ErrorCode: 10023}), want: ErrFull.Error() + " (renew the lease: "},
 		{err: leaderless, full: true, want: full},
 		{err: unavailable, full: true, want: full},
 		{err: context.DeadlineExceeded, full: true, want: full},
