@@ -30,11 +30,17 @@ func Check(o schema.OperationInfo, tail string, header schema.Header, body []byt
 	if o.Tail == schema.NoTail && tail != "" {
 		return schema.ErrBadRequest.With("%s: the subject has extra tokens after it: %q", o.Name, tail)
 	}
-	if o.NoBody {
+	if o.NoBody && len(body) > 0 {
 		return schema.CheckNoBody(o.Name, body)
+	}
+	if o.Name == "query" && len(body) > MaxQueryBytes {
+		return schema.ErrTooLarge.With("the query has %d bytes: at most %d are allowed", len(body), MaxQueryBytes)
 	}
 	return nil
 }
+
+// MaxQueryBytes is the maximum size of a query in bytes, since many may wait.
+const MaxQueryBytes = 1 << 20
 
 // ParseMinSeq parses a Lapse-Min-Seq.
 func ParseMinSeq(text string) (uint64, *schema.Error) {
@@ -112,17 +118,6 @@ func AddCounts(status *schema.Status, collections []*schema.Collection, count fu
 		status.PendingExpiry += n.Pending
 		status.Held += n.Held
 		status.Overdue += n.Overdue
-	}
-	return nil
-}
-
-// MaxQueryBytes is the maximum size of a query in bytes, since many may wait.
-const MaxQueryBytes = 1 << 20
-
-// CheckQuery checks the size of a query.
-func CheckQuery(body []byte) *schema.Error {
-	if len(body) > MaxQueryBytes {
-		return schema.ErrTooLarge.With("the query has %d bytes: at most %d are allowed", len(body), MaxQueryBytes)
 	}
 	return nil
 }

@@ -105,31 +105,27 @@ func (s *Simulation) Advance(to int64) error {
 	if to > schema.MaxTime {
 		return fmt.Errorf("the time is after the year 9999, and no event can be: use an earlier one")
 	}
-	for {
-		due, ok, err := s.nextDue(to / 1000)
-		if err != nil {
-			return err
-		}
-		if !ok || due > to/1000 {
-			s.Machine.stamp(to)
-			return nil
-		}
-		if err := s.expire(max(due*1000, s.Time())); err != nil {
-			return err
-		}
+	if err := s.expireUntil(to / 1000); err != nil {
+		return err
 	}
+	s.Machine.stamp(to)
+	return nil
 }
 
 // Finish advances the clock until nothing is pending, or to the end of the year 9999.
 func (s *Simulation) Finish() error {
-	const last = schema.MaxTime / 1000
+	if err := s.expireUntil(schema.MaxTime / 1000); err != nil {
+		return err
+	}
+	return s.Flush()
+}
+
+// expireUntil expires everything due up to a second, each at its own.
+func (s *Simulation) expireUntil(last int64) error {
 	for {
 		due, ok, err := s.nextDue(last)
-		if err != nil {
+		if err != nil || !ok || due > last {
 			return err
-		}
-		if !ok || due > last {
-			return s.Flush()
 		}
 		if err := s.expire(max(due*1000, s.Time())); err != nil {
 			return err

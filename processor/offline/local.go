@@ -309,9 +309,6 @@ func (l *Local) read(op, tail string, header schema.Header, body []byte, lifetim
 		if op == "forecast" {
 			return reader.Forecast(context.Background(), l.now, name, body)
 		}
-		if fault := answer.CheckQuery(body); fault != nil {
-			return nil, fault
-		}
 		// serve builds indexes in the background; here they are completed at once.
 		for more := true; more; {
 			if more, err = l.reader.Store.Index(math.MaxInt32); err != nil {

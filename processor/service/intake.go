@@ -76,9 +76,6 @@ func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 		r.refuse(fault)
 		return
 	}
-	if r.op == "document.get" && r.Header == nil && len(data) == 0 && r.getRecent() {
-		return
-	}
 	r.data = data
 	r.size = sizeOf(headers) + int64(len(data))
 	if limit := s.timeLimit(r.info); limit > 0 {

@@ -10,33 +10,18 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// query queues a query for a worker. Its time limit includes the wait.
-func (r *Request) query() {
+// askFunc answers a query about a collection; its error is a *schema.Error if the request is
+// invalid.
+type askFunc func(ctx context.Context, name schema.CollectionName, second answer.SecondFunc) (query.Reply, error)
+
+// queueQuery queues ask for a worker of queries. The time limit of the request includes the
+// wait.
+func (r *Request) queueQuery(ask askFunc) {
 	name, err := schema.ParseCollectionName(r.Tail)
 	if err != nil {
 		r.refuse(schema.AsError(err))
 		return
 	}
-	if fault := answer.CheckQuery(r.data); fault != nil {
-		r.refuse(fault)
-		return
-	}
-	r.queueQuery(name, func(ctx context.Context, second answer.SecondFunc) (query.Reply, error) {
-		return r.Engine.Answer(ctx, r.Store, query.Ask{
-			Collection: name,
-			Body:       r.data,
-			Now:        second,
-			Room:       r.MaxReply,
-			MinSeq:     r.minSeq,
-		})
-	})
-}
-
-// askFunc answers a query; its error is a *schema.Error if the request is invalid.
-type askFunc func(ctx context.Context, second answer.SecondFunc) (query.Reply, error)
-
-// queueQuery queues ask, about a collection, for a worker of queries.
-func (r *Request) queueQuery(name schema.CollectionName, ask askFunc) {
 	r.queries.put(r, func() { r.answerQuery(name, ask) })
 }
 
@@ -48,7 +33,7 @@ func (r *Request) answerQuery(name schema.CollectionName, ask askFunc) {
 	}
 	ctx, cancel := context.WithDeadline(r.ctx, r.until)
 	defer cancel()
-	reply, err := ask(ctx, second)
+	reply, err := ask(ctx, name, second)
 	r.claim(reply.Seq)
 	var fault *schema.Error
 	switch {
@@ -65,19 +50,21 @@ func (r *Request) answerQuery(name schema.CollectionName, ask askFunc) {
 	}
 }
 
-// forecast queues a forecast for a worker of queries.
-func (r *Request) forecast() {
-	name, err := schema.ParseCollectionName(r.Tail)
-	if err != nil {
-		r.refuse(schema.AsError(err))
-		return
-	}
-	r.queueQuery(name, func(ctx context.Context, second answer.SecondFunc) (query.Reply, error) {
-		ask, fault := schema.ParseForecast(r.data)
-		if fault != nil {
-			return query.Reply{}, fault
-		}
-		f := answer.Forecaster{Limits: r.Config.Query, Pace: r.Pacer(QueryPause * time.Duration(r.Config.QueryWorkers))}
-		return f.Answer(ctx, r.Store, name, ask, second)
+func (r *Request) query(ctx context.Context, name schema.CollectionName, second answer.SecondFunc) (query.Reply, error) {
+	return r.Engine.Answer(ctx, r.Store, query.Ask{
+		Collection: name,
+		Body:       r.data,
+		Now:        second,
+		Room:       r.MaxReply,
+		MinSeq:     r.minSeq,
 	})
+}
+
+func (r *Request) forecast(ctx context.Context, name schema.CollectionName, second answer.SecondFunc) (query.Reply, error) {
+	ask, fault := schema.ParseForecast(r.data)
+	if fault != nil {
+		return query.Reply{}, fault
+	}
+	f := answer.Forecaster{Limits: r.Config.Query, Pace: r.Pacer(QueryPause * time.Duration(r.Config.QueryWorkers))}
+	return f.Answer(ctx, r.Store, name, ask, second)
 }

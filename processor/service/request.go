@@ -109,7 +109,7 @@ func (r *Request) dispatch() {
 	}
 	switch r.op {
 	case "document.get":
-		if r.Header == nil || !r.getRecent() { // without headers, handle has tried it
+		if !r.getRecent() {
 			r.later(r.getDocument)
 		}
 	case "collection.get":
@@ -123,9 +123,9 @@ func (r *Request) dispatch() {
 	case "status":
 		r.later(r.status)
 	case "query":
-		r.query()
+		r.queueQuery(r.query)
 	case "forecast":
-		r.forecast()
+		r.queueQuery(r.forecast)
 	case "snapshot.list":
 		r.later(r.snapshotList)
 	case "snapshot.create":
