@@ -59,32 +59,48 @@ func (c *Client) ReplaceCollection(ctx context.Context, name string, opts ...Pro
 // client changes the collection at the same time, and fails with
 // ErrPreconditionFailed after too many tries.
 func (c *Client) ChangeCollection(ctx context.Context, name string, opts ...PropertyOption) (*Collection, error) {
+	reply, err := c.ChangeProperties(ctx, name, func(now *Reply) ([]byte, error) {
+		coll, err := c.collectionOf(name, now)
+		if err != nil {
+			return nil, err
+		}
+		return properties(append([]PropertyOption{Like(coll.info.Properties)}, opts...))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.collectionOf(name, reply)
+}
+
+// ChangeProperties is ChangeCollection for properties as JSON: change returns the body of
+// collection.replace for the reply to collection.get, and is called again for each retry. It
+// keeps properties that this version of the client does not know, if change does.
+func (c *Client) ChangeProperties(ctx context.Context, name string, change func(now *Reply) (body []byte, err error)) (*Reply, error) {
 	var newer []RequestOption // a standby may lag behind the change that caused the mismatch
 	for try := 1; ; try++ {
 		reply, err := c.Do(ctx, "collection.get", name, "", nil, newer...)
 		if err != nil {
 			return nil, err
 		}
-		coll, err := c.collectionOf(name, reply)
+		var present struct {
+			ETag string `json:"_etag"`
+		}
+		if err := decodeReply(name, reply, &present); err != nil {
+			return nil, err
+		}
+		body, err := change(reply)
 		if err != nil {
 			return nil, err
 		}
-		body, err := properties(append([]PropertyOption{Like(coll.info.Properties)}, opts...))
-		if err != nil {
-			return nil, err
-		}
-		reply, err = c.Do(ctx, "collection.replace", name, "", body, IfMatch(coll.info.ETag))
-		if err == nil {
-			return c.collectionOf(name, reply)
-		}
+		reply, err = c.Do(ctx, "collection.replace", name, "", body, IfMatch(present.ETag))
 		if !errors.Is(err, ErrPreconditionFailed) || try == maxChangeTries {
-			return nil, err
+			return reply, err
 		}
 		newer = []RequestOption{MinSeq(reply.Seq)}
 	}
 }
 
-// maxChangeTries bounds the tries of ChangeCollection.
+// maxChangeTries bounds the tries of ChangeProperties.
 const maxChangeTries = 32
 
 func (c *Client) putCollection(ctx context.Context, op, name string, opts []PropertyOption) (*Collection, error) {

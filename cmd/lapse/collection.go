@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -107,47 +106,31 @@ func (c *confirmation) askTTL(ctx context.Context, conn *connection, name string
 	return c.ask(ctx, fmt.Sprintf("%d of %d document(s) in collection %s expire at once by this default TTL. Change it?", forecast.AtOnce, forecast.Documents, name))
 }
 
-// maxChangeTries bounds the retries of a change that conflicts with other clients.
-const maxChangeTries = 32
-
 // changeCollection sets the properties that flags name, keeps the others, and returns
-// the collection. It replaces the version that it has read, or starts over.
+// the collection.
 func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, name string) ([]byte, error) {
 	lapse, hangUp, err := conn.open(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
 	defer hangUp()
-	var newer []client.RequestOption // a standby may lag behind the version that refused the change
-	for try := 1; ; try++ {
-		reply, err := lapse.Do(cmd.Context(), "collection.get", name, "", nil, newer...)
-		if err != nil {
-			return nil, err
-		}
+	reply, err := lapse.ChangeProperties(cmd.Context(), name, func(now *client.Reply) ([]byte, error) {
 		var properties map[string]any
-		if err := readReply(reply.Body, &properties); err != nil {
+		if err := readReply(now.Body, &properties); err != nil {
 			return nil, err
 		}
-		etag, _ := properties["_etag"].(string)
 		for _, system := range []string{"id", "documents", "bytes", "_ts", "_etag"} {
 			delete(properties, system)
 		}
 		if err := p.change(cmd, properties); err != nil {
 			return nil, err
 		}
-		body, err := json.Marshal(properties)
-		if err != nil {
-			return nil, err
-		}
-		reply, err = lapse.Do(cmd.Context(), "collection.replace", name, "", body, client.IfMatch(etag))
-		if err == nil {
-			return reply.Body, nil
-		}
-		if !errors.Is(err, client.ErrPreconditionFailed) || try == maxChangeTries {
-			return nil, err
-		}
-		newer = []client.RequestOption{client.MinSeq(reply.Seq)}
+		return json.Marshal(properties)
+	})
+	if err != nil {
+		return nil, err
 	}
+	return reply.Body, nil
 }
 
 // propertyFlags are the flags for properties of a collection.
