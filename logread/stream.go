@@ -1,0 +1,123 @@
+// Package logread reads the log, or another stream of JetStream: in order through a
+// Consumer, or single messages as the leader of the stream has them.
+package logread
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Stream is a stream whose single messages come from its leader. Package jetstream gets
+// them from any replica, which may lag, if an operator allows direct gets.
+type Stream struct {
+	JS   jetstream.JetStream
+	Name string
+}
+
+// API returns the prefix of JetStream's subjects, with the final dot.
+func API(js jetstream.JetStream) string {
+	switch opts := js.Options(); {
+	case opts.APIPrefix != "":
+		return opts.APIPrefix + "."
+	case opts.Domain != "":
+		return "$JS." + opts.Domain + ".API."
+	}
+	return "$JS.API."
+}
+
+// Get returns the message with a sequence, or jetstream.ErrMsgNotFound.
+func (s Stream) Get(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	return s.get(ctx, map[string]any{"seq": seq})
+}
+
+// Last returns the last message with a subject, which may have wildcards, or
+// jetstream.ErrMsgNotFound.
+func (s Stream) Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	return s.get(ctx, map[string]any{"last_by_subj": subject})
+}
+
+func (s Stream) get(ctx context.Context, which map[string]any) (*jetstream.RawStreamMsg, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.JS.Options().DefaultTimeout)
+		defer cancel()
+	}
+	body, err := json.Marshal(which)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := s.JS.Conn().RequestWithContext(ctx, API(s.JS)+"STREAM.MSG.GET."+s.Name, body)
+	if err != nil {
+		return nil, err
+	}
+	var found struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Subject  string    `json:"subject"`
+			Sequence uint64    `json:"seq"`
+			Header   []byte    `json:"hdrs"`
+			Data     []byte    `json:"data"`
+			Time     time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply.Data, &found); err != nil {
+		return nil, err
+	}
+	if found.Error != nil {
+		return nil, found.Error // errors.Is compares its code
+	}
+	m := &jetstream.RawStreamMsg{Subject: found.Message.Subject, Sequence: found.Message.Sequence, Data: found.Message.Data, Time: found.Message.Time}
+	if len(found.Message.Header) > 0 {
+		m.Header, err = nats.DecodeHeadersMsg(found.Message.Header)
+	}
+	return m, err
+}
+
+// FirstSince returns the sequence of the first event from first to last whose log time (Unix
+// ms) is at or later, or last+1. It bisects, since log time does not go back. JetStream would
+// search by the times of the machine's clock, from which log time may differ by years. The
+// result may be lower by messages that are no events or missing.
+func (s Stream) FirstSince(ctx context.Context, first, last uint64, at int64) (uint64, error) {
+	low, high := max(first, 1), last+1 // the result is in [low, high]
+	for low < high {
+		middle := low + (high-low)/2
+		e, err := s.eventFrom(ctx, middle, high)
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("read event %d: %w", middle, err)
+		case e == nil || e.Time >= at:
+			high = middle
+		default:
+			low = e.Seq + 1
+		}
+	}
+	return low, nil
+}
+
+// eventFrom returns the first event from sequence seq on and before end, nil for none. It
+// passes over gaps, and messages that are no events, which have no log time.
+func (s Stream) eventFrom(ctx context.Context, seq, end uint64) (*schema.Event, error) {
+	for {
+		m, err := s.get(ctx, map[string]any{"seq": seq, "next_by_subj": ">"})
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence >= end {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if collection, eventType, ok := schema.SplitEventSubject(m.Subject); ok {
+			if e, err := schema.DecodeEvent(m.Sequence, collection, eventType, m.Header.Get, m.Data); err == nil {
+				return e, nil
+			}
+		}
+		seq = m.Sequence + 1
+	}
+}
