@@ -139,19 +139,22 @@ func (c *Client) openSource(ctx, opening context.Context, f *feed) (src source, 
 	if f.untilSeq != nil && *f.untilSeq == 0 {
 		return nil, 0, nil
 	}
-	begin, end, err := c.span(opening, f)
-	switch {
-	case err != nil || f.untilNow && end == 0:
-		return nil, 0, err
-	case f.durable != "":
-		src, err = c.openDurable(ctx, opening, f, end)
+	if f.durable != "" {
+		if end, err = c.end(opening, f); err == nil {
+			src, err = c.openDurable(ctx, opening, f, end)
+		}
 		return src, end, err
-	case f.untilNow && begin > end:
-		return nil, 0, nil
 	}
-	src, err = c.openOrdered(ctx, opening, f, max(begin, 1)-1)
+	begin, err := c.begin(opening, f)
+	if err == nil {
+		end, err = c.end(opening, f)
+	}
+	if err != nil || f.untilNow && begin > end {
+		return nil, 0, err
+	}
+	src, err = c.openOrdered(ctx, opening, f.consumer(c.database, begin), f.untilNow)
 	if f.untilNow && err == nil {
-		src = &whole{source: src, client: c, reached: max(begin, 1) - 1, end: end}
+		src = &whole{source: src, client: c, reached: begin - 1, end: end}
 	}
 	return src, end, err
 }

@@ -96,6 +96,40 @@ func changes(t *testing.T, with ...client.Option) {
 	})
 }
 
+// TestFromTimeOfLog: a reader from a time begins by the log's clock, which may be years from
+// the machine's, as that of a log for tests: it gets the events since then and no message
+// before.
+func TestFromTimeOfLog(t *testing.T) { both(t, fromTimeOfLog) }
+
+func fromTimeOfLog(t *testing.T, with ...client.Option) {
+	t.Parallel()
+	for name, start := range map[string]time.Time{"a year ahead": time.Now().AddDate(1, 0, 0), "26 years behind": time.Now().AddDate(-26, 0, 0)} {
+		t.Run(name, func(t *testing.T) {
+			s := newStandin(t).log()
+			const before, after, hours = 3, 6, 9
+			for i := range hours {
+				s.happen(schema.Event{Type: schema.DocumentCreated, Collection: "orders", ID: schema.DocumentID(fmt.Sprint(i)), Time: start.Add(time.Duration(i) * time.Hour).UnixMilli(), Body: []byte("{}")})
+				if i == before { // a foreign message has no log time, and is an error to a reader
+					if _, err := s.js.Publish(t.Context(), "lapse.main.events.orders.Melted", nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			c := s.client(with...)
+			since, now := client.FromTime(start.Add(after*time.Hour-time.Minute)), client.UntilNow()
+			const want = "8 DocumentCreated orders/6, 9 DocumentCreated orders/7, 10 DocumentCreated orders/8"
+			for name, opts := range map[string][]client.FeedOption{"now": {since, now}, "sequence": {since, client.UntilSeq(hours + 1)}, "durable": {since, now, client.Durable("d")}} {
+				if got := read(t, c, 0, opts...); got != want {
+					t.Errorf("%s: %s", name, got)
+				}
+			}
+			if got := read(t, c, 0, client.FromTime(start.Add(hours*time.Hour)), now); got != "" {
+				t.Errorf("after the end: %s", got)
+			}
+		})
+	}
+}
+
 // TestBeyondEnd: a reader that is to begin after the next event fails with both sequences;
 // a durable that exists has a position of its own.
 func TestBeyondEnd(t *testing.T) { both(t, beyondEnd) }

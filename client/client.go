@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/logread"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -25,7 +26,7 @@ type Client struct {
 	database schema.DatabaseName
 	timeout  time.Duration
 
-	heartbeat  time.Duration // see defaultHeartbeat
+	heartbeat  time.Duration // of ordered consumers
 	standstill time.Duration
 
 	denials denials
@@ -135,22 +136,19 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// api returns the prefix of JetStream's subjects.
-func (c *Client) api() string {
-	switch opts := c.js.Options(); {
-	case opts.APIPrefix != "":
-		return opts.APIPrefix + "."
-	case opts.Domain != "":
-		return "$JS." + opts.Domain + ".API."
-	}
-	return "$JS.API."
+// log returns the stream of the log.
+func (c *Client) log() logread.Stream {
+	return logread.Stream{JS: c.js, Name: c.database.LogStream()}
 }
+
+// api returns the prefix of JetStream's subjects.
+func (c *Client) api() string { return logread.API(c.js) }
 
 // imported reports whether the API of the log is that of another account.
 func (c *Client) imported() bool { return c.js.Options().APIPrefix != "" }
 
 func apply(opts []Option) options {
-	o := options{database: defaultDatabase, timeout: defaultTimeout, heartbeat: defaultHeartbeat, standstill: standstill}
+	o := options{database: defaultDatabase, timeout: defaultTimeout, heartbeat: logread.Heartbeat, standstill: standstill}
 	for _, opt := range opts {
 		opt(&o)
 	}

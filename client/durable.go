@@ -95,24 +95,14 @@ func (c *Client) durableConsumer(ctx context.Context, f *feed) (jetstream.Consum
 	stream, filters := c.database.LogStream(), f.filters(c.database)
 	consumer, err := c.js.Consumer(ctx, stream, f.durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		var after uint64
-		if f.fromNow() {
-			if after, err = c.lastSequence(ctx); err != nil {
-				return nil, err
-			}
+		var begin uint64
+		if begin, err = c.begin(ctx, f); err != nil {
+			return nil, err
 		}
-		ackWait := cmp.Or(f.ackWait, defaultAckWait)
-		config := jetstream.ConsumerConfig{
-			Durable:        f.durable,
-			FilterSubjects: filters,
-			AckPolicy:      jetstream.AckExplicitPolicy,
-			AckWait:        ackWait,
-			MaxAckPending:  maxAckPending,
-			PriorityPolicy: jetstream.PriorityPolicyPinned,
-			PriorityGroups: []string{readers},
-			PinnedTTL:      ackWait,
-		}
-		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = f.begin(after)
+		config := f.consumer(c.database, begin)
+		config.Durable, config.AckPolicy, config.MaxAckPending = f.durable, jetstream.AckExplicitPolicy, maxAckPending
+		config.AckWait = cmp.Or(f.ackWait, defaultAckWait)
+		config.PriorityPolicy, config.PriorityGroups, config.PinnedTTL = jetstream.PriorityPolicyPinned, []string{readers}, config.AckWait
 		if consumer, err = c.js.CreateConsumer(ctx, stream, config); err != nil {
 			// A concurrent first start may have created it.
 			if existing, missing := c.js.Consumer(ctx, stream, f.durable); missing == nil {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -106,9 +108,6 @@ func AckWait(d time.Duration) FeedOption {
 	}
 }
 
-// fromNow reports whether the feed begins with the next event.
-func (f *feed) fromNow() bool { return f.fromSeq == nil && f.fromTime == nil }
-
 func (f *feed) fail(err error) {
 	if f.err == nil {
 		f.err = err
@@ -119,6 +118,11 @@ func (f *feed) fail(err error) {
 func (f *feed) chooses(e *schema.Event) bool {
 	return (len(f.types) == 0 || slices.Contains(f.types, e.Type)) &&
 		(len(f.collections) == 0 || slices.Contains(f.collections, string(e.Collection)))
+}
+
+// consumer returns the configuration of a consumer of the chosen events from sequence begin.
+func (f *feed) consumer(db schema.DatabaseName, begin uint64) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{FilterSubjects: f.filters(db), DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: begin}
 }
 
 // filters returns the subjects of the chosen events.

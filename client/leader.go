@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -31,106 +30,65 @@ func (c *Client) logState(ctx context.Context) (state jetstream.StreamState, err
 	return info.State, nil
 }
 
-// lastSequence returns the sequence of the last event of the log, 0 for none.
-func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
-	state, err := c.logState(ctx)
-	return state.LastSeq, err
-}
-
-// lastChosen returns the sequence and JetStream's time of the last message that f chooses,
-// 0 for none. The log may grow between two requests: what f chooses up to the sequence is
-// complete.
-func (c *Client) lastChosen(ctx context.Context, f *feed) (seq uint64, at time.Time, err error) {
+// lastChosen returns the sequence of the last message that f chooses, 0 for none. The log
+// may grow between two requests: what f chooses up to the sequence is complete.
+func (c *Client) lastChosen(ctx context.Context, f *feed) (last uint64, err error) {
 	for _, subject := range f.filters(c.database) {
-		last, t, err := c.lastOf(ctx, subject)
+		seq, err := sequenceOf(c.log().Last(ctx, subject))
 		if err != nil {
-			return 0, at, err
+			return 0, err
 		}
-		if last > seq {
-			seq, at = last, t
-		}
+		last = max(last, seq)
 	}
-	return seq, at, nil
-}
-
-// lastOf returns the sequence and JetStream's time of the last message with a subject, which
-// may have wildcards, 0 for none.
-func (c *Client) lastOf(ctx context.Context, subject string) (seq uint64, at time.Time, err error) {
-	return c.message(ctx, map[string]any{"last_by_subj": subject, "no_hdr": true})
+	return last, nil
 }
 
 // nextOf returns the sequence of the first message after another with a subject, which may
 // have wildcards, 0 for none.
 func (c *Client) nextOf(ctx context.Context, after uint64, subject string) (seq uint64, err error) {
-	seq, _, err = c.message(ctx, map[string]any{"seq": after + 1, "next_by_subj": subject, "no_hdr": true})
-	return seq, err
+	return sequenceOf(c.log().Next(ctx, after+1, subject))
 }
 
-// message returns the sequence and JetStream's time of the message of the log that is
-// requested, 0 for none. The leader answers, unlike a direct get.
-func (c *Client) message(ctx context.Context, request map[string]any) (seq uint64, at time.Time, err error) {
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout)
-		defer cancel()
+// sequenceOf returns the sequence of a message, 0 instead of jetstream.ErrMsgNotFound.
+func sequenceOf(m *jetstream.RawStreamMsg, err error) (uint64, error) {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
 	}
-	body, _ := json.Marshal(request)
-	reply, err := c.nc.RequestWithContext(ctx, c.api()+messageGet+c.database.LogStream(), body)
-	if err != nil {
-		return 0, at, err
-	}
-	var found struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Seq  uint64    `json:"seq"`
-			Time time.Time `json:"time"`
-		} `json:"message"`
-	}
-	err = json.Unmarshal(reply.Data, &found)
-	if found.Error != nil && !errors.Is(found.Error, jetstream.ErrMsgNotFound) {
-		err = found.Error
-	}
-	return found.Message.Seq, found.Message.Time, err
+	return m.Sequence, nil
 }
 
-// span returns the first and the last sequence of a feed: begin is 0 if it begins at a
-// time or where its durable is, and end is 0 if it has none or, with UntilNow, is empty.
-func (c *Client) span(ctx context.Context, f *feed) (begin, end uint64, err error) {
-	if f.fromSeq != nil {
-		begin = *f.fromSeq
+// begin returns the sequence at which a feed without a stored position begins. "From now" is
+// a sequence, too: otherwise a consumer that is made again would skip events.
+func (c *Client) begin(ctx context.Context, f *feed) (uint64, error) {
+	if f.fromSeq != nil && *f.fromSeq == 1 {
+		return 1, nil
 	}
-	if fromNow := f.fromNow() && f.durable == ""; fromNow || begin > 1 {
-		last, err := c.lastSequence(ctx)
-		if err != nil {
-			return 0, 0, err
-		}
-		if fromNow {
-			begin = last + 1
-		}
-		if begin > last+1 && !c.hasDurable(ctx, f) {
-			return 0, 0, c.beyondEnd(begin, last)
-		}
+	state, err := c.logState(ctx)
+	switch next := state.LastSeq + 1; {
+	case err != nil:
+		return 0, err
+	case f.fromTime != nil:
+		return c.log().FirstSince(ctx, state.FirstSeq, state.LastSeq, *f.fromTime)
+	case f.fromSeq == nil:
+		return next, nil
+	case *f.fromSeq > next:
+		return 0, c.beyondEnd(*f.fromSeq, state.LastSeq)
 	}
+	return *f.fromSeq, nil
+}
+
+// end returns the last sequence of a feed: 0 if it has none or, with UntilNow, is empty.
+func (c *Client) end(ctx context.Context, f *feed) (end uint64, err error) {
 	if f.untilSeq != nil {
 		end = *f.untilSeq
 	}
 	if f.untilNow {
-		last, at, err := c.lastChosen(ctx, f)
-		if _, _, start := f.begin(0); err != nil || start != nil && f.durable == "" && at.Before(*start) {
-			return 0, 0, err
-		}
-		end = min(cmp.Or(end, last), last)
+		last, err := c.lastChosen(ctx, f)
+		return min(cmp.Or(end, last), last), err
 	}
-	return begin, end, nil
-}
-
-// hasDurable reports whether the durable of f exists, which then has a position.
-func (c *Client) hasDurable(ctx context.Context, f *feed) bool {
-	if f.durable == "" {
-		return false
-	}
-	_, err := c.js.Consumer(ctx, c.database.LogStream(), f.durable)
-	return !errors.Is(err, jetstream.ErrConsumerNotFound)
+	return end, nil
 }
 
 // beyondEnd returns the error of a reader that is to continue at a sequence which the log,

@@ -1,11 +1,16 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/logread"
 )
 
 const (
@@ -15,88 +20,159 @@ const (
 	// maxResets is how often a feed that ends is begun again without a message since.
 	maxResets = 3
 
-	// Limits of a pull: enough to read fast, and bounded in memory for large documents.
+	// Limits of what is pulled and not yet read: enough to read fast, and bounded in memory
+	// for large documents.
 	pullMessages = 1000
 	pullBytes    = 16 << 20
-
-	// timeSlack: JetStream searches by its own timestamps, which differ from log time by
-	// clock skew and the duration of an append. So start earlier and skip by log time.
-	timeSlack = 5 * time.Minute
 )
 
-// ordered is the source of a feed without a stored position: an ordered consumer, which
-// nats.go recreates after the last message after every gap.
+// ordered is the source of a feed without a stored position. After a gap it makes its
+// consumer again, after the last message.
 type ordered struct {
-	messages jetstream.MessagesContext
-	release  func() bool
-	end      func() // deletes the consumer, once
+	client *Client
+	ctx    context.Context
+	config jetstream.ConsumerConfig
+	resets int // that remain since the last message, below 0 for no limit
+
+	release func() bool
+
+	mu       sync.Mutex
+	consumer *logread.Consumer // nil while there is none
+	ended    bool
 }
 
-// openOrdered returns a source that begins after sequence after, unless f has a From
-// option. opening bounds the call, ctx the source.
-func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, error) {
+// openOrdered returns a source with the start and the filters of config. opening bounds the
+// call, ctx the source.
+func (c *Client) openOrdered(ctx, opening context.Context, config jetstream.ConsumerConfig, untilNow bool) (*ordered, error) {
+	config.InactiveThreshold = inactive
+	o := &ordered{client: c, ctx: ctx, config: config, resets: -1}
+	if untilNow {
+		o.resets = maxResets // the caller waits for the end
+	}
+	if err := o.open(opening); err != nil {
+		o.end()
+		return nil, err
+	}
+	// The body of the loop may not return, as when it writes to a pipe that nobody reads.
+	o.release = context.AfterFunc(ctx, o.end)
+	return o, nil
+}
+
+// open creates a consumer. An account that imports the API of the log cannot pull from it,
+// since its name is random: then NATS pushes, once it knows who listens.
+func (o *ordered) open(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return context.Canceled
+	}
+	c := o.client
+	options := logread.Options{Config: o.config, Messages: pullMessages, Bytes: pullBytes, Heartbeat: c.heartbeat}
+	options.Config.Name = readerName()
 	if c.imported() {
-		config := jetstream.ConsumerConfig{FilterSubjects: f.filters(c.database)}
-		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = f.begin(after)
-		p, err := c.openPushed(ctx, opening, config, f.untilNow)
-		if err != nil {
-			return nil, err
+		options.Messages = 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	consumer, err := c.reader(ctx, options)
+	if err != nil {
+		return err
+	}
+	o.consumer = consumer
+	for err == nil && c.imported() && !consumer.CachedInfo().PushBound {
+		if err = pause(ctx, poll); err == nil {
+			_, err = consumer.Info(ctx)
 		}
-		return p, nil
 	}
-	config := jetstream.OrderedConsumerConfig{
-		NamePrefix:        readerName(),
-		FilterSubjects:    f.filters(c.database),
-		InactiveThreshold: inactive,
-	}
-	config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = f.begin(after)
-	if f.untilNow {
-		config.MaxResetAttempts = maxResets // the caller waits for the end
-	}
-	consumer, err := reader(c, opening, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.js.OrderedConsumer(ctx, c.database.LogStream(), config)
-	})
-	if err != nil {
-		return nil, err
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes))
-	if err != nil {
-		c.drop(ctx, consumer.CachedInfo())
-		return nil, err
-	}
-	end := sync.OnceFunc(func() {
-		messages.Stop()
-		c.drop(ctx, consumer.CachedInfo())
-	})
-	// The iterator ignores contexts while it is recreated, so stop it. The body of the loop
-	// may not return, as when it writes to a pipe that nobody reads.
-	return ordered{messages, context.AfterFunc(ctx, end), end}, nil
+	return cmp.Or(c.unheard(ctx), err)
 }
 
-// begin returns the start of a consumer. "From now" is a sequence, too: with
-// DeliverNewPolicy, a consumer that is recreated after a reconnect would skip events.
-func (f *feed) begin(after uint64) (jetstream.DeliverPolicy, uint64, *time.Time) {
-	switch {
-	case f.fromTime != nil:
-		t := time.UnixMilli(*f.fromTime).Add(-timeSlack)
-		return jetstream.DeliverByStartTimePolicy, 0, &t
-	case f.fromSeq != nil:
-		return jetstream.DeliverByStartSequencePolicy, *f.fromSeq, nil
+// pause waits for a time, or fails with ctx's error once ctx is done.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
-	return jetstream.DeliverByStartSequencePolicy, after + 1, nil
 }
 
-func (o ordered) next(ctx context.Context) (delivery, error) {
-	msg, err := o.messages.Next(jetstream.NextContext(ctx))
-	if err != nil {
-		return delivery{}, err
+// unheard returns the error of a consumer whose messages nobody can receive, once ctx has
+// ended because of its deadline.
+func (c *Client) unheard(ctx context.Context) error {
+	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return nil
 	}
-	return deliveryOf(msg)
+	return ErrUnavailable.With("the log is not delivered to the inboxes of this connection (%s>): import that subject as a stream from the account of the log, or connect with the inbox prefix that is imported (--inbox-prefix, inbox_prefix of a NATS context, nats.CustomInboxPrefix)", c.denials.inboxes)
 }
 
-func (o ordered) done(delivery) error { return nil }
+func (o *ordered) next(ctx context.Context) (delivery, error) {
+	for {
+		seq, m, err := o.consumer.Next(ctx)
+		switch {
+		case err == nil:
+			o.config.OptStartSeq = seq + 1
+			if o.resets >= 0 {
+				o.resets = maxResets
+			}
+			return delivery{subject: m.Subject, headers: m.Header, data: m.Data, seq: seq}, nil
+		case ctx.Err() != nil:
+			return delivery{}, ctx.Err()
+		case errors.Is(err, logread.ErrStalled):
+			return delivery{}, ErrUnavailable.With("the log stops, since flow control is not answered: import $JS.FC.%s.> from the account of lapse's clients, with a permission to publish there", o.client.log().Name)
+		}
+		if err := o.reset(ctx); err != nil {
+			return delivery{}, err
+		}
+	}
+}
 
-func (o ordered) close() {
+// reset makes the consumer again after a gap. It tries until it succeeds, or no reset
+// remains: NATS and lapse restart.
+func (o *ordered) reset(ctx context.Context) error {
+	nc, err := o.client.nc, nats.ErrTimeout
+	for ; o.resets != 0; o.resets-- {
+		o.mu.Lock()
+		o.stop()
+		o.consumer = nil
+		o.mu.Unlock()
+		for err = nil; err == nil && !nc.IsConnected() && !nc.IsClosed(); {
+			err = pause(ctx, poll) // a request would be sent later, when nobody waits for it
+		}
+		if err == nil {
+			err = o.open(ctx)
+		}
+		refused, ok := errors.AsType[*jetstream.APIError](err)
+		if err == nil || ctx.Err() != nil || nc.IsClosed() || ok && refused.Code == 400 {
+			return err
+		}
+		if err := pause(ctx, o.client.heartbeat); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// stop deletes the consumer. The caller holds mu.
+func (o *ordered) stop() {
+	if o.consumer != nil {
+		o.client.drop(o.ctx, o.consumer)
+	}
+}
+
+// end stops for good.
+func (o *ordered) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.ended {
+		o.ended = true
+		o.stop()
+	}
+}
+
+func (o *ordered) done(delivery) error { return nil }
+
+func (o *ordered) close() {
 	o.release()
 	o.end()
 }

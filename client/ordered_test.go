@@ -99,6 +99,37 @@ func TestPushedWaitsForReader(t *testing.T) {
 	}
 }
 
+// TestPushedHoldsSmallMessages: a slow reader gets all messages, however many are pushed in
+// the meantime: nats.go holds only so many for a subscription without a callback.
+func TestPushedHoldsSmallMessages(t *testing.T) {
+	t.Parallel()
+	const events = 100
+	s := newStandin(t).log()
+	for i := range events {
+		s.created("orders", fmt.Sprint(i))
+	}
+	nc := s.connect("lapse", nats.SyncQueueLen(events/10))
+	c, err := client.New(nc, imported)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for e, err := range c.Changes(t.Context(), client.FromStart(), client.UntilNow()) {
+		if err != nil {
+			t.Fatalf("after %d events: %v", n, err)
+		}
+		if e.ID != fmt.Sprint(n) {
+			t.Fatalf("event %d is %s", n, e.ID)
+		}
+		if n++; n == 1 {
+			eventually(t, "all is pushed", func() bool { return nc.Stats().InMsgs > events })
+		}
+	}
+	if n != events {
+		t.Errorf("%d events", n)
+	}
+}
+
 // TestImportedErrors: what is missing in an account that imports the log is said.
 func TestImportedErrors(t *testing.T) {
 	t.Parallel()

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/logread"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -23,12 +23,9 @@ const (
 // readerName returns a name for the consumer of a short-lived reader.
 func readerName() string { return schema.ReaderConsumer + rand.Text() }
 
-// reader creates a consumer for one loop or question, which drops it in the end. It waits
-// a moment longer than ctx for the reply: a consumer that is created after the caller has
-// gone would stay.
-func reader[T interface {
-	CachedInfo() *jetstream.ConsumerInfo
-}](c *Client, ctx context.Context, create func(context.Context) (T, error)) (consumer T, err error) {
+// reader creates a consumer for one loop, which drops it in the end. It waits a moment longer
+// than ctx for the reply: a consumer that is created after the caller has gone would stay.
+func (c *Client) reader(ctx context.Context, options logread.Options) (*logread.Consumer, error) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
@@ -41,20 +38,22 @@ func reader[T interface {
 		}
 		time.AfterFunc(farewell, cancel)
 	})()
-	consumer, err = create(longer)
+	consumer, err := logread.Open(longer, c.log(), options)
 	if done := ctx.Err(); done != nil {
 		if err == nil {
-			c.drop(ctx, consumer.CachedInfo())
+			c.drop(ctx, consumer)
 		}
-		err = done
+		return nil, done
 	}
 	return consumer, err
 }
 
-// drop deletes a consumer of reader, also when ctx is done: all clients share a small
-// limit of consumers. It returns once the server has replied, so that the caller may
+// drop ends and deletes a consumer of reader, also when ctx is done: all clients share a
+// small limit of consumers. It returns once the server has replied, so that the caller may
 // close the connection. A consumer that cannot be deleted expires.
-func (c *Client) drop(ctx context.Context, info *jetstream.ConsumerInfo) {
+func (c *Client) drop(ctx context.Context, consumer *logread.Consumer) {
+	consumer.Close()
+	info := consumer.CachedInfo()
 	subject := c.api() + deletion + info.Stream + "." + info.Name
 	if c.denials.inboxes == schema.AuditorInboxes {
 		subject += "." + schema.Auditor

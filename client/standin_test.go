@@ -65,12 +65,12 @@ func newStandin(t *testing.T) *standin {
 	return s
 }
 
-func (s *standin) connect(user string) *nats.Conn {
+func (s *standin) connect(user string, opts ...nats.Option) *nats.Conn {
 	s.t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s.server), nats.UserInfo(user, "x"), nats.Timeout(patience), nats.MaxReconnects(-1),
+	nc, err := nats.Connect("", append(opts, nats.InProcessServer(s.server), nats.UserInfo(user, "x"), nats.Timeout(patience), nats.MaxReconnects(-1),
 		nats.ReconnectWait(10*time.Millisecond), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			s.t.Logf("%s: %v", user, err)
-		}))
+		}))...)
 	if err != nil {
 		s.t.Fatal(err)
 	}

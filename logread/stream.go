@@ -44,6 +44,12 @@ func (s Stream) Last(ctx context.Context, subject string) (*jetstream.RawStreamM
 	return s.get(ctx, map[string]any{"last_by_subj": subject})
 }
 
+// Next returns the first message from sequence seq on with a subject, which may have
+// wildcards, or jetstream.ErrMsgNotFound.
+func (s Stream) Next(ctx context.Context, seq uint64, subject string) (*jetstream.RawStreamMsg, error) {
+	return s.get(ctx, map[string]any{"seq": seq, "next_by_subj": subject})
+}
+
 func (s Stream) get(ctx context.Context, which map[string]any) (*jetstream.RawStreamMsg, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -106,7 +112,7 @@ func (s Stream) FirstSince(ctx context.Context, first, last uint64, at int64) (u
 // passes over gaps, and messages that are no events, which have no log time.
 func (s Stream) eventFrom(ctx context.Context, seq, end uint64) (*schema.Event, error) {
 	for {
-		m, err := s.get(ctx, map[string]any{"seq": seq, "next_by_subj": ">"})
+		m, err := s.Next(ctx, seq, ">")
 		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence >= end {
 			return nil, nil
 		}
