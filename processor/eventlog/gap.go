@@ -72,7 +72,7 @@ func (l *Log) checkBeginning(ctx context.Context, info *jetstream.StreamInfo) er
 	var trimmed struct {
 		First uint64 `json:"first"`
 	}
-	m, err := l.Stream.GetLastMsgForSubject(ctx, fmt.Sprintf("%s%s.%s", l.DB.Events(), schema.InternalCollection, schema.LogTrimmed))
+	m, err := l.led().Last(ctx, fmt.Sprintf("%s%s.%s", l.DB.Events(), schema.InternalCollection, schema.LogTrimmed))
 	if err == nil {
 		err = json.Unmarshal(m.Data, &trimmed)
 	} else if errors.Is(err, jetstream.ErrMsgNotFound) {

@@ -112,11 +112,6 @@ func findLog(ctx context.Context, c Connections, o Config, create bool) (*Log, e
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", db.LogStream(), err)
 	}
-	leader, err := c.Log.JetStream()
-	if err != nil {
-		return nil, err
-	}
-	l.Stream = ledStream{l.Stream, leader, db.LogStream()}
 	if err := checkLog(l.Stream.CachedInfo().Config, db, o.Replicas); err != nil {
 		return nil, err
 	}

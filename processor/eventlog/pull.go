@@ -3,22 +3,19 @@ package eventlog
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/logread"
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Puller reads a stream in order, like an ordered consumer of nats.go. But nats.go treats
-// an empty message with a Status header, which publishers can set, as a status of
-// JetStream: it drops the message again and again and never reads past it. A Puller
-// recognizes a message by its acknowledgement subject, which only JetStream sets.
+// Puller reads a stream in order, as logread.Consumer does, with what a processor needs
+// besides: it says why NATS refuses a consumer or pulls, and tells when it has caught up.
 type Puller struct {
 	JS     jetstream.JetStream
 	Stream string
@@ -38,23 +35,11 @@ type Puller struct {
 }
 
 const (
-	pullExpires   = 30 * time.Second
-	pullHeartbeat = 2 * time.Second
-	pullSilence   = 2*pullHeartbeat + time.Second // without a heartbeat: the consumer is lost
 	// leaderPatience is the timeout of a retried request: a stream without a leader does
 	// not reply at all.
 	leaderPatience = time.Second
 	consumerTTL    = 5 * time.Minute // without a pull
-	ackPrefix      = "$JS.ACK."
 )
-
-// pullRequest is the body of JetStream's MSG.NEXT.
-type pullRequest struct {
-	Batch     int           `json:"batch"`
-	MaxBytes  int           `json:"max_bytes"`
-	Expires   time.Duration `json:"expires"`
-	Heartbeat time.Duration `json:"idle_heartbeat"`
-}
 
 // Read visits the messages from sequence from on, as they arrive, until visit returns
 // an error or ctx ends. It always returns an error: theirs, or its own.
@@ -66,90 +51,35 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 		defer cancel()
 	}
 	name := schema.ServerConsumer + rand.Text()
-	nc := p.JS.Conn()
-	// Also if the reply is late. Without waiting: an abandoned consumer expires.
-	defer func() { _ = nc.Publish("$JS.API.CONSUMER.DELETE."+p.Stream+"."+name, nil) }()
-	_, err := p.JS.CreateConsumer(creating, p.Stream, jetstream.ConsumerConfig{
-		Name:              name,
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       max(from, 1),
-		AckPolicy:         jetstream.AckNonePolicy,
-		InactiveThreshold: consumerTTL,
-		MemoryStorage:     true,
-		Replicas:          1,
+	subject := p.Stream + "." + name
+	// Without waiting: an abandoned consumer expires.
+	defer func() { _ = p.JS.Conn().Publish("$JS.API.CONSUMER.DELETE."+subject, nil) }()
+	consumer, err := logread.Open(creating, logread.Stream{JS: p.JS, Name: p.Stream}, logread.Options{
+		Config:   jetstream.ConsumerConfig{Name: name, OptStartSeq: from, InactiveThreshold: consumerTTL},
+		Messages: p.Messages, Bytes: p.Bytes, Heartbeat: logread.Heartbeat,
 	})
-	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeMaximumConsumersLimit {
+	if errors.Is(err, jetstream.ErrMaximumConsumersLimit) {
 		return fmt.Errorf("the NATS server allows no more consumers of stream %s, and lapse needs one: "+
 			"raise max_consumers, or remove those that nobody uses (nats consumer ls %[1]s, nats consumer rm): %w", p.Stream, err)
 	}
 	if err != nil {
 		return err
 	}
-	inbox := nc.NewInbox()
-	messages := make(chan *nats.Msg, 2*p.Messages)
-	sub, err := nc.ChanSubscribe(inbox, messages)
-	if err != nil {
+	defer consumer.Close()
+	if err := p.began("$JS.API.CONSUMER.MSG.NEXT." + subject); err != nil {
 		return err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	lost := nc.StatusChanged(nats.CONNECTED) // a reconnect
-	defer nc.RemoveStatusListener(lost)
-
-	request, err := json.Marshal(pullRequest{(p.Messages + 1) / 2, p.Bytes / 2, pullExpires, pullHeartbeat})
-	if err != nil {
-		return err
-	}
-	requested := 0 // messages that may still arrive
-	delivered := uint64(0)
-	silence := time.NewTimer(pullSilence)
-	defer silence.Stop()
-	next := "$JS.API.CONSUMER.MSG.NEXT." + p.Stream + "." + name
-	for first := true; ; first = false {
-		for requested <= p.Messages/2 {
-			if err := nc.PublishRequest(next, inbox, request); err != nil {
-				return err
-			}
-			requested += (p.Messages + 1) / 2
-		}
-		if first {
-			if err := p.began(next); err != nil {
-				return err
-			}
-		}
-		if p.Idle != nil && len(messages) == 0 {
+	for {
+		if p.Idle != nil && consumer.Waiting() == 0 {
 			if err := p.Idle(); err != nil {
 				return err
 			}
 		}
-		var m *nats.Msg
-		select {
-		case m = <-messages:
-		case <-lost:
-			return errors.New("the connection was lost")
-		case <-silence.C:
-			return fmt.Errorf("no heartbeat of JetStream for %s", pullSilence)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		silence.Reset(pullSilence)
-		if len(m.Reply) <= len(ackPrefix) || m.Reply[:len(ackPrefix)] != ackPrefix {
-			left, err := pullEnded(m)
-			if err != nil {
-				return err
-			}
-			requested -= left
-			continue
-		}
-		meta, err := m.Metadata()
+		seq, m, err := consumer.Next(ctx)
 		if err != nil {
 			return err
 		}
-		if delivered++; meta.Sequence.Consumer != delivered {
-			return fmt.Errorf("received message %d, expected %d", meta.Sequence.Consumer, delivered)
-		}
-		requested--
-		if err := visit(meta.Sequence.Stream, m); err != nil {
+		if err := visit(seq, m); err != nil {
 			return err
 		}
 	}
@@ -166,20 +96,4 @@ func (p *Puller) began(next string) error {
 		p.Began()
 	}
 	return nil
-}
-
-// pullEnded returns the number of messages of a pull request that will not arrive,
-// according to its status. An error means that the consumer cannot continue.
-func pullEnded(m *nats.Msg) (left int, err error) {
-	switch status := m.Header.Get("Status"); status {
-	case "100": // heartbeat
-		return 0, nil
-	case "408", "409": // expired, or the next message exceeds the bytes left
-		if pending := m.Header.Get("Nats-Pending-Messages"); pending != "" {
-			return strconv.Atoi(pending)
-		}
-		fallthrough
-	default:
-		return 0, fmt.Errorf("JetStream: status %s %s", status, m.Header.Get("Description"))
-	}
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
+	"github.com/lapsedb/lapse/logread"
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -48,7 +48,7 @@ func (l *Log) ServerTime(ctx context.Context) (time.Time, error) {
 
 // Event reads one event; jetstream.ErrMsgNotFound if there is none.
 func (l *Log) Event(ctx context.Context, seq uint64) (*schema.Event, error) {
-	m, err := l.Stream.GetMsg(ctx, seq)
+	m, err := l.led().Get(ctx, seq)
 	if err != nil {
 		return nil, err
 	}
@@ -56,33 +56,17 @@ func (l *Log) Event(ctx context.Context, seq uint64) (*schema.Event, error) {
 }
 
 // FirstSince returns the sequence of the first event at or after a log time (Unix ms),
-// or the sequence after the last one. It bisects: log time does not go back.
+// or the sequence after the last one.
 func (l *Log) FirstSince(ctx context.Context, at int64) (seq uint64, err error) {
 	first, last, err := l.Bounds(ctx)
 	if err != nil {
 		return 0, err
 	}
-	low, high := first, last+1 // the result is in [low, high]
-	for low < high {
-		middle := low + (high-low)/2
-		// A foreign message has no log time: take the next event.
-		probe := middle
-		e := &schema.Event{}
-		for ; probe < high && e.Type == schema.NoEvent; probe++ {
-			if e, err = l.Event(ctx, probe); errors.Is(err, jetstream.ErrMsgNotFound) {
-				e = &schema.Event{Seq: probe} // in a gap
-			} else if err != nil {
-				return 0, fmt.Errorf("read event %d: %w", probe, err)
-			}
-		}
-		if e.Type == schema.NoEvent || e.Time >= at {
-			high = middle
-		} else {
-			low = probe
-		}
-	}
-	return low, nil
+	return l.led().FirstSince(ctx, first, last, at)
 }
+
+// led returns the stream of the log, whose messages its leader reads.
+func (l *Log) led() logread.Stream { return logread.Stream{JS: l.JS, Name: l.DB.LogStream()} }
 
 // Decode decodes a message of the log. A foreign message is reported and has the type
 // NoEvent: it is counted and skipped, never fatal.
@@ -199,30 +183,4 @@ func (l *Log) CatchUp(ctx context.Context, store *projections.Store, through uin
 		return failed
 	}
 	return errors.Join(err, <-done)
-}
-
-// ledStream is a stream whose messages the leader reads. jetstream.Stream gets them from any
-// replica, which may lag, if an operator allows direct gets.
-type ledStream struct {
-	jetstream.Stream
-	js   nats.JetStreamContext
-	name string
-}
-
-func (s ledStream) GetMsg(ctx context.Context, seq uint64, _ ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
-	return rawMessage(s.js.GetMsg(s.name, seq, nats.Context(ctx)))
-}
-
-func (s ledStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	return rawMessage(s.js.GetLastMsg(s.name, subject, nats.Context(ctx)))
-}
-
-// rawMessage converts a message, or an error, to that of package jetstream.
-func rawMessage(m *nats.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
-	if api, ok := errors.AsType[*nats.APIError](err); ok {
-		return nil, &jetstream.APIError{Code: api.Code, ErrorCode: jetstream.ErrorCode(api.ErrorCode), Description: api.Description}
-	} else if err != nil {
-		return nil, err
-	}
-	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: m.Header, Data: m.Data, Time: m.Time}, nil
 }
