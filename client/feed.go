@@ -61,7 +61,8 @@ func FromSeq(seq uint64) FeedOption {
 	return func(f *feed) { f.fromSeq, f.fromTime = new(max(seq, 1)), nil }
 }
 
-// FromTime begins with the first event whose log time is t or later.
+// FromTime begins with the first event whose log time is t or later. A new reader finds it by
+// STREAM.INFO and STREAM.MSG.GET, whatever clock JetStream goes by.
 func FromTime(t time.Time) FeedOption {
 	return func(f *feed) { f.fromSeq, f.fromTime = nil, new(max(t.UnixMilli(), 0)) }
 }
