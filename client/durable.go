@@ -103,8 +103,10 @@ func (c *Client) durableConsumer(ctx context.Context, f *feed) (jetstream.Consum
 		config.Durable, config.AckPolicy, config.MaxAckPending = f.durable, jetstream.AckExplicitPolicy, maxAckPending
 		config.AckWait = cmp.Or(f.ackWait, defaultAckWait)
 		config.PriorityPolicy, config.PriorityGroups, config.PinnedTTL = jetstream.PriorityPolicyPinned, []string{readers}, config.AckWait
-		if consumer, err = c.js.CreateConsumer(ctx, stream, config); err != nil {
-			// A concurrent first start may have created it.
+		creating, cancel := context.WithTimeout(ctx, c.timeout) // or a lost reply would take all of ctx's time
+		consumer, err = c.js.CreateConsumer(creating, stream, config)
+		if cancel(); err != nil {
+			// A concurrent first start may have created it, or the reply was lost.
 			if existing, missing := c.js.Consumer(ctx, stream, f.durable); missing == nil {
 				consumer, err = existing, nil
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/client"
@@ -292,6 +293,41 @@ func TestDurableConcurrentFirstUse(t *testing.T) {
 				t.Errorf("round %d: %d of 4 loops over %s failed", round, n, name)
 			}
 		}
+	}
+}
+
+// TestDurableCreationReplyLost: a durable begins although NATS lost the reply to its creation,
+// as in a cluster that does not know yet who waits for it; also with a context that ends much
+// later.
+func TestDurableCreationReplyLost(t *testing.T) {
+	t.Parallel()
+	s := newStandin(t).log()
+	s.created("orders", "a")
+	const prefix = "APP.API"
+	lost := 0
+	_, err := s.nc.Subscribe(prefix+".>", func(m *nats.Msg) {
+		reply := m.Reply
+		if strings.Contains(m.Subject, ".CONSUMER.CREATE.") {
+			reply, lost = "nobody", lost+1
+		}
+		_ = s.nc.PublishRequest("$JS.API"+strings.TrimPrefix(m.Subject, prefix), reply, m.Data)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := client.New(s.nc, client.APIPrefix(prefix), client.WithTimeout(3*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range c.Changes(ctx, client.Durable("d"), client.FromStart(), client.UntilSeq(1)) {
+		if err != nil || e.Seq != 1 {
+			t.Fatal(e, err)
+		}
+	}
+	if ctx.Err() != nil || lost == 0 {
+		t.Error(ctx.Err(), lost)
 	}
 }
 
