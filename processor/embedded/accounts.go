@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/lapsedb/lapse/processor/gate"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -37,14 +38,23 @@ func newCredentials() credentials {
 }
 
 // accountsConfig returns the accounts, users and permissions as NATS configuration.
-// operator is the public nkey of the user operator; "" for none.
+// operator is the public nkey of the user operator; "" for none. dbs may be
+// gate.AnyDatabase.
 func accountsConfig(dbs []schema.DatabaseName, who credentials, operator string) string {
 	var b strings.Builder
 	err := accountsTemplate.Execute(&b, struct {
 		Databases []schema.DatabaseName
 		Who       credentials
 		Operator  string
-	}{dbs, who, operator})
+		Rights    map[string]string // by user
+	}{dbs, who, operator, map[string]string{
+		userGateLog: gate.GateLog.Permissions(dbs...),
+		userClient:  gate.Anonymous.Permissions(dbs...),
+		"operator":  gate.Operator.Permissions(dbs...),
+		// They listen to what is served, whatever they may.
+		userService:     gate.Service.Permissions(gate.AnyDatabase),
+		userGateClients: gate.GateClients.Permissions(gate.AnyDatabase),
+	}})
 	if err != nil {
 		panic(err) // the template and its data are both ours
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/conf"
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/lapsedb/lapse/processor/gate"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -303,9 +304,10 @@ func (i imported) check(databases []schema.DatabaseName) error {
 	if !server.IsValidSubject(i.subject) {
 		return fmt.Errorf("%q is no subject", i.subject)
 	}
-	within := func(subjects ...string) bool {
-		return slices.ContainsFunc(subjects, func(s string) bool { return server.SubjectMatchesFilter(i.subject, s) })
+	within := func(role gate.Role) bool {
+		return slices.ContainsFunc(role.Subjects(databases...), func(s string) bool { return server.SubjectMatchesFilter(i.subject, s) })
 	}
+	durable := i.subject[strings.LastIndex(i.subject, ".")+1:]
 	switch {
 	case i.from == "LAPSE" && i.kind == "stream":
 		tokens := strings.Split(i.subject, ".")
@@ -314,38 +316,14 @@ func (i imported) check(databases []schema.DatabaseName) error {
 		}
 		return fmt.Errorf("stream %s of LAPSE: import an inbox prefix of your own, as _INBOX.app.>", i.subject)
 	case i.from == "LAPSE":
-		for _, db := range databases {
-			durable, ok := strings.CutPrefix(i.subject, "$JS.API.CONSUMER.MSG.NEXT."+db.LogStream()+".")
-			if ok && durable != "*" && durable != ">" && !strings.Contains(durable, ".") && !strings.HasPrefix(durable, schema.ServerConsumer) {
-				return nil
-			}
-		}
-		return fmt.Errorf("service %s of LAPSE: import $JS.API.CONSUMER.MSG.NEXT.<log>.<durable> of one durable, all else from CLIENTS", i.subject)
-	case i.kind == "service":
-		if within("$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$SRV.INFO.lapse", "$SRV.STATS.lapse") {
+		if within(gate.ImportStreams) && durable != "*" && !strings.HasPrefix(durable, schema.ServerConsumer) {
 			return nil
 		}
-		for _, db := range databases {
-			if within(exported(db)...) {
-				return nil
-			}
-		}
+		return fmt.Errorf("service %s of LAPSE: import $JS.API.CONSUMER.MSG.NEXT.<log>.<durable> of one durable, all else from CLIENTS", i.subject)
+	case i.kind == "service" && within(gate.ImportClients):
+		return nil
 	}
 	return fmt.Errorf("%s %s of %s: lapse does not export this: see the list in its manual, page embedded", i.kind, i.subject, i.from)
-}
-
-// exported returns the subjects that CLIENTS may export: requests, mutations, and what
-// the gate answers.
-func exported(db schema.DatabaseName) []string {
-	subjects := []string{db.API() + ">", db.Mutations() + ">", "$JS.ACK." + db.LogStream() + ".>", "$JS.FC." + db.LogStream() + ".>"}
-	for _, subject := range []string{
-		"STREAM.INFO.%", "STREAM.MSG.GET.%", "DIRECT.GET.%", "DIRECT.GET.%.>",
-		"CONSUMER.CREATE.%.>", "CONSUMER.DURABLE.CREATE.%.*", "CONSUMER.INFO.%.*", "CONSUMER.NAMES.%", "CONSUMER.LIST.%",
-		"CONSUMER.DELETE.%.*", "CONSUMER.PAUSE.%.*", "CONSUMER.RESET.%.*", "CONSUMER.UNPIN.%.*",
-	} {
-		subjects = append(subjects, "$JS.API."+strings.ReplaceAll(subject, "%", db.LogStream()))
-	}
-	return subjects
 }
 
 // merge adds the file to lapse's configuration, and to lapse's accounts the exports for

@@ -16,6 +16,7 @@ type operation struct {
 	subject string // as the server subscribes to it; its first * is the stream
 	reply   string // type of the reply
 	handle  func(g *Gate, m *nats.Msg, o operation)
+	by      Role // who may send it about a log, besides those that may send all of $JS.API.>
 
 	// byConsumer is set if the consumer replies itself: nobody does for one that does
 	// not exist.
@@ -23,27 +24,28 @@ type operation struct {
 }
 
 // operations has all requests of the JetStream API but $JS.API.INFO, which NATS answers:
-// each gets a reply at once, or the client waits for its time-out.
+// each gets a reply at once, or the client waits for its time-out. Permissions lists what
+// the rest of lapse uses.
 var operations = []operation{
-	{subject: server.JSApiStreams, reply: server.JSApiStreamNamesResponseType, handle: (*Gate).names},
-	{subject: server.JSApiStreamList, reply: server.JSApiStreamListResponseType, handle: (*Gate).list},
-	{subject: server.JSApiStreamInfo, reply: server.JSApiStreamInfoResponseType, handle: (*Gate).stream},
-	{subject: server.JSApiMsgGet, reply: server.JSApiMsgGetResponseType, handle: ofLog((*Gate).call)},
-	{subject: server.JSDirectMsgGet, handle: (*Gate).direct},
-	{subject: server.JSDirectGetLastBySubject, handle: (*Gate).direct},
+	{subject: server.JSApiStreams, by: Processor | Bulk | Auditor | ImportClients, reply: server.JSApiStreamNamesResponseType, handle: (*Gate).names},
+	{subject: server.JSApiStreamList, by: Auditor | ImportClients, reply: server.JSApiStreamListResponseType, handle: (*Gate).list},
+	{subject: server.JSApiStreamInfo, by: Processor | Auditor | passed, reply: server.JSApiStreamInfoResponseType, handle: (*Gate).stream},
+	{subject: server.JSApiMsgGet, by: Processor | Auditor | passed, reply: server.JSApiMsgGetResponseType, handle: ofLog((*Gate).call)},
+	{subject: server.JSDirectMsgGet, by: passed, handle: (*Gate).direct},
+	{subject: server.JSDirectGetLastBySubject, by: passed, handle: (*Gate).direct},
 
-	{subject: server.JSApiConsumerCreate, reply: server.JSApiConsumerCreateResponseType, handle: ofLog((*Gate).create)},
-	{subject: server.JSApiConsumerCreateEx, reply: server.JSApiConsumerCreateResponseType, handle: ofLog((*Gate).create)},
-	{subject: server.JSApiDurableCreate, reply: server.JSApiConsumerCreateResponseType, handle: ofLog((*Gate).create)},
-	{subject: server.JSApiConsumers, reply: server.JSApiConsumerNamesResponseType, handle: ofLog((*Gate).call)},
-	{subject: server.JSApiConsumerList, reply: server.JSApiConsumerListResponseType, handle: ofLog((*Gate).call)},
-	{subject: server.JSApiConsumerInfo, reply: server.JSApiConsumerInfoResponseType, handle: ofLog((*Gate).call)},
-	{subject: server.JSApiConsumerDelete, reply: server.JSApiConsumerDeleteResponseType, handle: ofLog((*Gate).change)},
-	{subject: server.JSApiConsumerDelete + "." + schema.Auditor, reply: server.JSApiConsumerDeleteResponseType, handle: ofLog((*Gate).deleteAudited)},
-	{subject: server.JSApiConsumerPause, reply: server.JSApiConsumerPauseResponseType, handle: ofLog((*Gate).change)},
-	{subject: server.JSApiConsumerUnpin, reply: server.JSApiConsumerUnpinResponseType, handle: ofLog((*Gate).change)},
-	{subject: fmt.Sprintf(server.JSApiConsumerResetT, "*", "*"), reply: server.JSApiConsumerResetResponseType, handle: ofLog((*Gate).change), byConsumer: true},
-	{subject: fmt.Sprintf(server.JSApiRequestNextT, "*", "*"), handle: (*Gate).pull},
+	{subject: server.JSApiConsumerCreate, by: GateLog, reply: server.JSApiConsumerCreateResponseType, handle: ofLog((*Gate).create)},
+	{subject: server.JSApiConsumerCreateEx, by: Bulk | Auditor | passed, reply: server.JSApiConsumerCreateResponseType, handle: ofLog((*Gate).create)},
+	{subject: server.JSApiDurableCreate, by: passed, reply: server.JSApiConsumerCreateResponseType, handle: ofLog((*Gate).create)},
+	{subject: server.JSApiConsumers, by: passed, reply: server.JSApiConsumerNamesResponseType, handle: ofLog((*Gate).call)},
+	{subject: server.JSApiConsumerList, by: passed, reply: server.JSApiConsumerListResponseType, handle: ofLog((*Gate).call)},
+	{subject: server.JSApiConsumerInfo, by: Auditor | passed, reply: server.JSApiConsumerInfoResponseType, handle: ofLog((*Gate).call)},
+	{subject: server.JSApiConsumerDelete, by: Bulk | passed, reply: server.JSApiConsumerDeleteResponseType, handle: ofLog((*Gate).change)},
+	{subject: server.JSApiConsumerDelete + "." + schema.Auditor, by: Auditor, reply: server.JSApiConsumerDeleteResponseType, handle: ofLog((*Gate).deleteAudited)},
+	{subject: server.JSApiConsumerPause, by: passed, reply: server.JSApiConsumerPauseResponseType, handle: ofLog((*Gate).change)},
+	{subject: server.JSApiConsumerUnpin, by: passed, reply: server.JSApiConsumerUnpinResponseType, handle: ofLog((*Gate).change)},
+	{subject: fmt.Sprintf(server.JSApiConsumerResetT, "*", "*"), by: passed, reply: server.JSApiConsumerResetResponseType, handle: ofLog((*Gate).change), byConsumer: true},
+	{subject: fmt.Sprintf(server.JSApiRequestNextT, "*", "*"), by: Bulk | GateLog | Auditor | ImportStreams, handle: (*Gate).pull},
 
 	{subject: server.JSApiStreamCreate, reply: server.JSApiStreamCreateResponseType, handle: (*Gate).refuseCreate},
 	{subject: server.JSApiStreamUpdate, reply: server.JSApiStreamUpdateResponseType, handle: (*Gate).refuse},
