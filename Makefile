@@ -51,8 +51,9 @@ profile: ## profiles of lapse in a benchmark, like WORK=upsert-fsync-64 or mutat
 	@mkdir -p $(PROFILES) && rm -f $(PROFILES)/*.pprof
 	BENCH_PROFILES=$(abspath $(PROFILES)) go -C test/bench test -run '^$$' -bench '(?i)$(subst -,/(?i),$(WORK))$$' -benchtime 1x .
 
-docs: ## the generated pages of the manual
+docs: ## the generated pages of the manual, and nats.conf's permissions
 	go test ./docs ./cmd/lapse -run '^Test(Metrics|Flags)Page$$' -update
+	go test ./processor/gate -run '^TestFiles$$' -update
 
 screenshots: ## the pictures of docs/console.md; needs chromium
 	TEST_SCREENSHOTS=$(CURDIR)/docs/console go -C test/tools test ./console -count 1 -run '^TestScreenshots$$'

@@ -22,25 +22,11 @@ import (
 )
 
 // accounts has an account APP with JetStream, which imports from the gate under LAPSE.API
-// what an application needs, and OTHER, which does, too. The permissions are those of
-// nats.conf.
+// what an application may, and OTHER, which does, too.
 const accounts = `accounts {
   LAPSE {
     jetstream: enabled
-    users: [
-      { user: log, password: log }
-      { user: streams, password: streams, permissions {
-        publish: [
-          "$JS.API.STREAM.INFO.LAPSE_main", "$JS.API.STREAM.MSG.GET.LAPSE_main", "$JS.API.DIRECT.GET.LAPSE_main", "$JS.API.DIRECT.GET.LAPSE_main.>"
-          "$JS.API.CONSUMER.CREATE.LAPSE_main", "$JS.API.CONSUMER.CREATE.LAPSE_main.>", "$JS.API.CONSUMER.DURABLE.CREATE.LAPSE_main.*"
-          "$JS.API.CONSUMER.INFO.LAPSE_main.*", "$JS.API.CONSUMER.DELETE.LAPSE_main.*"
-          "$JS.API.CONSUMER.PAUSE.LAPSE_main.*", "$JS.API.CONSUMER.RESET.LAPSE_main.*", "$JS.API.CONSUMER.UNPIN.LAPSE_main.*"
-          "$JS.API.CONSUMER.NAMES.LAPSE_main", "$JS.API.CONSUMER.LIST.LAPSE_main", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.*"
-          "$JS.ACK.LAPSE_main.>", "$JS.FC.LAPSE_main.>"
-        ]
-        subscribe: ["_GATE.>"]
-      } }
-    ]
+    users: [{ user: log, password: log }, { user: streams, password: streams, permissions STREAMS }]
     exports: [
       { service: "$JS.API.INFO", accounts: [CLIENTS] }
       { stream: "_INBOX.>", accounts: [CLIENTS] }, { stream: "_CLIENTS.>", accounts: [CLIENTS] }
@@ -49,13 +35,7 @@ const accounts = `accounts {
     ]
   }
   CLIENTS {
-    users: [
-      { user: clients, password: clients }
-      { user: gate, password: gate, permissions {
-        publish: { allow: ["*.>"], deny: ["lapse.>", "$SRV.>", "$JS.>", "$KV.>", "$O.>", "$SYS.>", "$NRG.>", "_GATE.>", "_CLIENTS.>"] }
-        subscribe: ["$JS.API.>", "$JS.ACK.>", "$JS.FC.>", "lapse.main.events.>", "$KV.>", "$O.>"]
-      } }
-    ]
+    users: [{ user: clients, password: clients }, { user: gate, password: gate, permissions GATE }]
     imports: [
       { service: { account: LAPSE, subject: "$JS.API.INFO" } }
       { stream: { account: LAPSE, subject: "_INBOX.>" } }, { stream: { account: LAPSE, subject: "_CLIENTS.>" }, to: ">" }
@@ -67,7 +47,6 @@ const accounts = `accounts {
     users: [{ user: app, password: app }]
     imports: [
       IMPORTS
-      { service: { account: CLIENTS, subject: "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.refused" }, to: "LAPSE.API.CONSUMER.MSG.NEXT.LAPSE_main.refused" }
       { service: { account: LAPSE, subject: "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.billing" }, to: "LAPSE.API.CONSUMER.MSG.NEXT.LAPSE_main.billing" }
       { stream: { account: LAPSE, subject: "_INBOX.app.>" } }
     ]
@@ -75,28 +54,16 @@ const accounts = `accounts {
   OTHER { users: [{ user: other, password: other }], imports: [ IMPORTS ] }
 }`
 
-// shared are the subjects of the gate that another account imports.
-var shared = []string{
-	"$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.LAPSE_main", "$JS.API.STREAM.MSG.GET.LAPSE_main", "$JS.API.DIRECT.GET.LAPSE_main.>", "$JS.API.DIRECT.GET.LAPSE_main",
-	"$JS.API.CONSUMER.CREATE.LAPSE_main.>", "$JS.API.CONSUMER.DURABLE.CREATE.LAPSE_main.*", "$JS.API.CONSUMER.INFO.LAPSE_main.*",
-	"$JS.API.CONSUMER.NAMES.LAPSE_main", "$JS.API.CONSUMER.LIST.LAPSE_main", "$JS.API.CONSUMER.DELETE.LAPSE_main.*",
-	"$JS.API.CONSUMER.PAUSE.LAPSE_main.*", "$JS.API.CONSUMER.RESET.LAPSE_main.*", "$JS.API.STREAM.CREATE.*",
-	"$JS.ACK.LAPSE_main.>", "$JS.FC.LAPSE_main.>",
-}
-
-// accountConfig returns accounts with the exports and imports of shared.
+// accountConfig returns accounts with what an application may import, and two subjects that
+// are refused.
 func accountConfig() string {
-	exports := `{ service: "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.refused" }`
-	imports := ""
-	for _, subject := range shared {
-		to := "LAPSE.API" + strings.TrimPrefix(subject, "$JS.API")
-		if !strings.HasPrefix(subject, "$JS.API.") {
-			to = subject
-		}
-		exports += fmt.Sprintf("\n{ service: %q }", subject)
-		imports += fmt.Sprintf("\n{ service: { account: CLIENTS, subject: %q }, to: %q }", subject, to)
+	var exports, imports strings.Builder
+	for _, subject := range append(gate.ImportClients.Subjects("main"), "$JS.API.STREAM.CREATE.*", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.refused") {
+		fmt.Fprintf(&exports, "{ service: %q }\n", subject)
+		fmt.Fprintf(&imports, "{ service: { account: CLIENTS, subject: %q }, to: %q }\n", subject, strings.Replace(subject, "$JS.API.", "LAPSE.API.", 1))
 	}
-	return strings.NewReplacer("EXPORTS", exports, "IMPORTS", imports).Replace(accounts)
+	return strings.NewReplacer("STREAMS", gate.GateLog.Permissions("main"), "GATE", gate.GateClients.Permissions("main"),
+		"EXPORTS", exports.String(), "IMPORTS", imports.String()).Replace(accounts)
 }
 
 // accountServer starts a server with accounts, a gate, and a log of some events. js is the
@@ -562,7 +529,7 @@ func TestOpenNeedsRights(t *testing.T) {
 		without, instead     string // rights
 		subject, of          string // that the error names
 	}{
-		{clients, streams, `subscribe: ["$JS.API.>", `, `subscribe: [`, "$JS.API.", clients},
+		{clients, streams, `"lapse.main.events.>", "$JS.API.>"`, `"lapse.main.events.>"`, "$JS.API.", clients},
 		{clients, streams, `"$JS.API.CONSUMER.CREATE.LAPSE_main", "$JS.API.CONSUMER.CREATE.LAPSE_main.>", `, "", "$JS.API.CONSUMER.CREATE.LAPSE_main.", streams},
 		{clients, streams, `, "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.*"`, "", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.", streams},
 		{clients, streams, `"_GATE.>"]`, `"_OTHER.>"]`, "_GATE.", streams},
