@@ -142,7 +142,6 @@ func (f *fixture) mutations(t *testing.T) (last uint64) {
 func TestSteering(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, natsConf)
-	t.Run("auditor", f.auditor)
 	t.Run("push consumers", f.pushConsumers)
 	t.Run("replies", f.replies)
 }

@@ -48,12 +48,11 @@ func accountsConfig(dbs []schema.DatabaseName, who credentials, operator string)
 		Operator  string
 		Rights    map[string]string // by user
 	}{dbs, who, operator, map[string]string{
-		userGateLog: gate.GateLog.Permissions(dbs...),
-		userClient:  gate.Anonymous.Permissions(dbs...),
-		"operator":  gate.Operator.Permissions(dbs...),
-		// They listen to what is served, whatever they may.
-		userService:     gate.Service.Permissions(gate.AnyDatabase),
-		userGateClients: gate.GateClients.Permissions(gate.AnyDatabase),
+		userGateLog:     gate.GateLog.Permissions(dbs...),
+		userClient:      gate.Anonymous.Permissions(dbs...),
+		userService:     gate.Service.Permissions(dbs...),
+		userGateClients: gate.GateClients.Permissions(dbs...),
+		"operator":      gate.Operator.Permissions(dbs...),
 	}})
 	if err != nil {
 		panic(err) // the template and its data are both ours

@@ -1,7 +1,10 @@
 package embedded
 
 import (
+	"strings"
+
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -16,6 +19,12 @@ func (s *Server) Memory() string { return s.memory.path }
 func (s *Server) OpenGate() (end func(), err error) {
 	other := &Server{nats: s.nats, url: s.url, who: s.who, log: s.log}
 	return other.Shutdown, other.openGate(&Options{Databases: []schema.DatabaseName{"main"}, Logger: s.log})
+}
+
+// ConnectAs connects as a user of lapse, by its name in nats.conf.
+func (s *Server) ConnectAs(user string, opts ...nats.Option) (*nats.Conn, error) {
+	password := map[string]string{"gate-log": s.who.GateLog, "gate-clients": s.who.GateClients, "service": s.who.Service}[user]
+	return s.connect(strings.ReplaceAll(user, "-", "_"), password, "_GATE", opts)
 }
 
 // Subscriptions returns the subjects to which an account subscribes, NATS itself included.
