@@ -12,6 +12,11 @@ import (
 // MemoryPath is memoryPath.
 var MemoryPath = memoryPath
 
+// AccountsConfig returns the accounts, whose users have their names as passwords.
+func AccountsConfig(dbs []schema.DatabaseName) string {
+	return accountsConfig(dbs, credentials{userProcessor, userGateLog, userClient, userService, userGateClients}, "")
+}
+
 // Memory returns the path of the server's directory in memory, "" if there is none.
 func (s *Server) Memory() string { return s.memory.path }
 
