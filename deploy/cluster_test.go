@@ -247,31 +247,10 @@ func (r *recorder) Warnf(format string, args ...any)  { r.add(format, args) }
 func (r *recorder) Errorf(format string, args ...any) { r.add(format, args) }
 func (r *recorder) Fatalf(format string, args ...any) { r.add(format, args) }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it is not so after %s: %s", patience, what)
-		}
-	}
-}
-
-// repeat repeats do until it succeeds: requests in flight get no reply when a busy
-// machine loses a connection.
-func repeat(t *testing.T, do func(context.Context) error) {
-	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		err := do(ctx)
-		cancel()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
-}
+var (
+	eventually = harness.Eventually
+	repeat     = harness.Repeat
+)
 
 // TestCredentialsRequired: a node refuses clients without a key, and routes without a
 // certificate. Its certificate is valid only with ca.pem, and the certificates of routes

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/test/attack"
-	"github.com/lapsedb/lapse/test/stress"
 )
 
 // withPorts returns nats.conf with a port for leaf nodes in the account APP, and one for
@@ -46,11 +45,11 @@ func TestInfoOpensNothing(t *testing.T) {
 		})
 		// The leader deletes streams in the order of the requests.
 		repeat(t, func(ctx context.Context) error {
-			_, err := f.js.CreateStream(ctx, jetstream.StreamConfig{Name: "MARK"})
+			_, err := f.JS.CreateStream(ctx, jetstream.StreamConfig{Name: "MARK"})
 			return err
 		})
 		repeat(t, func(ctx context.Context) error {
-			if err := f.js.DeleteStream(ctx, "MARK"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			if err := f.JS.DeleteStream(ctx, "MARK"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 				return err
 			}
 			return nil
@@ -58,7 +57,7 @@ func TestInfoOpensNothing(t *testing.T) {
 	}
 	for _, name := range []string{log, muts} {
 		repeat(t, func(ctx context.Context) error {
-			_, err := f.js.Stream(ctx, name)
+			_, err := f.JS.Stream(ctx, name)
 			if errors.Is(err, jetstream.ErrStreamNotFound) {
 				t.Fatalf("%s is gone", name)
 			}
@@ -97,11 +96,9 @@ func TestSteeringFromAccount(t *testing.T) {
 			subjects = append(subjects, r.Subject)
 		}
 	}
-	targets, random := attack.Targets(db, secret), stress.Rand(t)
-	random.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
-	for _, target := range targets[:stress.Pick(4, len(targets))] {
+	for _, target := range someTargets(t) {
 		repeat(t, func(ctx context.Context) error {
-			_ = f.js.DeleteConsumer(ctx, log, "billing")
+			_ = f.JS.DeleteConsumer(ctx, log, "billing")
 			_, err := js.CreateConsumer(ctx, log, jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy})
 			return err
 		})
@@ -136,8 +133,6 @@ func TestSteeringFromAccount(t *testing.T) {
 		if m := request(t, app, db.Mutations()+"document.upsert.orders.last", "{}"); !strings.Contains(string(m.Data), muts) {
 			t.Errorf("%s", m.Data)
 		}
-		if now := f.state(t); now != f.before {
-			t.Fatalf("%s: changed from\n%s\nto\n%s", target, f.before, now)
-		}
+		f.Unchanged(t, target)
 	}
 }

@@ -86,7 +86,7 @@ func TestRefusedConsumers(t *testing.T) {
 // consumers returns the number of consumers of the log.
 func (f *fixture) consumers(t *testing.T) int {
 	t.Helper()
-	s, err := f.js.Stream(ctx(t), log)
+	s, err := f.JS.Stream(ctx(t), log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestConsumerOlderThanLimits(t *testing.T) {
 	f := newServer(t)
 	js, _ := jetstream.New(f.client)
 	c := jetstream.ConsumerConfig{Durable: "old", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000}
-	if _, err := f.js.CreateConsumer(ctx(t), log, c); err != nil {
+	if _, err := f.JS.CreateConsumer(ctx(t), log, c); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -315,7 +315,7 @@ func TestLimitOfConsumers(t *testing.T) {
 	if _, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "app-0-1"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := f.js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: schema.ServerConsumer + "x"}); err != nil {
+	if _, err := f.JS.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: schema.ServerConsumer + "x"}); err != nil {
 		t.Error(err)
 	}
 	// One removed makes room for one, which need not be durable.
@@ -353,7 +353,7 @@ func TestServerConsumersProtected(t *testing.T) { newServers(t, testServerConsum
 
 func testServerConsumersProtected(t *testing.T, f *fixture) {
 	const name = schema.ServerConsumer + "x"
-	c, err := f.js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: name, InactiveThreshold: time.Hour})
+	c, err := f.JS.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: name, InactiveThreshold: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

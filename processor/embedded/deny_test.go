@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/attack"
 	"github.com/lapsedb/lapse/test/rights"
 )
 
@@ -21,10 +22,8 @@ import (
 func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
-	if _, err := f.js.CreateConsumer(ctx(t), muts, jetstream.ConsumerConfig{Durable: "writer", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.js.Publish(ctx(t), db.Mutations()+"document.upsert.orders.y", []byte("{}")); err != nil {
+	f.CreateReaders(t)
+	if _, err := f.JS.Publish(ctx(t), db.Mutations()+"document.upsert.orders.y", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	replies, err := f.client.SubscribeSync(f.client.NewInbox())
@@ -98,14 +97,12 @@ func TestRefusedRequests(t *testing.T) {
 		if !strings.HasPrefix(description, "not permitted: ") {
 			t.Errorf("%s is answered with %v %s", r.subject, m.Header, m.Data)
 		}
-		if now := f.state(t); now != f.before {
-			t.Fatalf("%s changed\n%s\nto\n%s", r.subject, f.before, now)
-		}
+		f.Unchanged(t, r.subject)
 	}
 	if more, _, err := replies.Pending(); err != nil || more > 0 {
 		t.Errorf("%d more replies, %v", more, err)
 	}
-	if n := f.mutations(t); n != 1 {
+	if n := f.Mutations(t); n != 1 {
 		t.Errorf("%d mutations", n)
 	}
 }
@@ -152,10 +149,10 @@ func TestInboxesArePrivate(t *testing.T) {
 		if _, err := victim.Request(db.Mutations()+"document.create.orders.a", []byte("secret mutation"), patience); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.js.Publish(ctx(t), appendTo("orders.DocumentCreated"), []byte("secret event")); err != nil {
+		if _, err := f.JS.Publish(ctx(t), appendTo("orders.DocumentCreated"), []byte("secret event")); err != nil {
 			t.Fatal(err)
 		}
-		f.state(t)
+		f.State(t)
 	}
 	time.Sleep(100 * time.Millisecond)
 	for {
@@ -164,7 +161,7 @@ func TestInboxesArePrivate(t *testing.T) {
 			// Replies to clients go to _INBOX.>, where clients are not kept
 			// apart: they are one user. Nothing else goes there.
 			switch {
-			case !strings.HasPrefix(m.Subject, "_INBOX."), strings.Contains(string(m.Data), secret), strings.Contains(m.Subject+m.Reply, secret):
+			case !strings.HasPrefix(m.Subject, "_INBOX."), strings.Contains(string(m.Data), attack.Secret), strings.Contains(m.Subject+m.Reply, attack.Secret):
 				t.Errorf("seen: %s %s %q", m.Subject, m.Reply, m.Data)
 			case string(m.Data) != "secret reply" && !strings.Contains(string(m.Data), `"stream":"LAPSE_main_MUTATIONS"`):
 				t.Errorf("seen: %s %q", m.Subject, m.Data)

@@ -6,17 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsedb/lapse/test/attack"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// allEvents are the subjects of the events that newServer appends.
-var allEvents = []string{
-	"lapse.main.events.orders.DocumentCreated",
-	"lapse.main.events.orders.DocumentReplaced",
-	"lapse.main.events.carts.DocumentCreated",
-	"lapse.main.events.orders.DocumentExpired",
-}
+// allEvents are the subjects of the events in the log of a fixture.
+var allEvents = attack.EventsOf(db)
 
 func TestOrderedConsumer(t *testing.T) { newServers(t, testOrderedConsumer) }
 
@@ -43,7 +39,7 @@ func testOrderedConsumer(t *testing.T, f *fixture) {
 	}
 	defer func() { cc.Stop(); <-cc.Closed() }()
 	want(t, got, allEvents...)
-	s, _ := f.js.Stream(ctx(t), log)
+	s, _ := f.JS.Stream(ctx(t), log)
 	l := s.ConsumerNames(ctx(t))
 	for name := range l.Name() {
 		// nats.go deletes the consumer of Next, at some time.
@@ -51,7 +47,7 @@ func testOrderedConsumer(t *testing.T, f *fixture) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := f.js.Publish(ctx(t), appendTo("orders.DocumentDeleted"), nil); err != nil {
+	if _, err := f.JS.Publish(ctx(t), appendTo("orders.DocumentDeleted"), nil); err != nil {
 		t.Fatal(err)
 	}
 	want(t, got, "lapse.main.events.orders.DocumentDeleted")
@@ -162,11 +158,11 @@ func testLongFeed(t *testing.T, f *fixture) {
 	const n = 20_000
 	body := make([]byte, 1000)
 	for range n {
-		if _, err := f.js.PublishAsync(appendTo("orders.DocumentCreated"), body, jetstream.WithStallWait(patience)); err != nil {
+		if _, err := f.JS.PublishAsync(appendTo("orders.DocumentCreated"), body, jetstream.WithStallWait(patience)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	<-f.js.PublishAsyncComplete()
+	<-f.JS.PublishAsyncComplete()
 
 	legacy, _ := f.client.JetStream()
 	js, _ := jetstream.New(f.client)

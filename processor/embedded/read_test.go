@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/attack"
 )
 
 // TestReadStream: clients read the stream by all ordinary means, with any inbox prefix.
@@ -42,7 +44,7 @@ func readByStream(t *testing.T, nc *nats.Conn) {
 		if c := info.Config; info.Config.Name == log && (!slices.Equal(c.Subjects, []string{db.Events() + ">"}) || c.SubjectTransform != nil || info.State.Msgs != 4) {
 			t.Errorf("the stream shows %+v", info)
 		}
-		if text, _ := json.Marshal(info); strings.Contains(string(text), secret) || strings.Contains(string(text), db.Append()) {
+		if text, _ := json.Marshal(info); strings.Contains(string(text), attack.Secret) || strings.Contains(string(text), db.Append()) {
 			t.Errorf("the stream shows its secret: %s", text)
 		}
 	}

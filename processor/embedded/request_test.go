@@ -38,7 +38,7 @@ func TestMutationIsAcknowledged(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("acknowledgements are missing")
 	}
-	if n := f.mutations(t); n != 1003 {
+	if n := f.Mutations(t); n != 1003 {
 		t.Fatal(n)
 	}
 }
@@ -79,7 +79,7 @@ func TestService(t *testing.T) {
 func TestNoResponders(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
-	idle, err := f.js.CreateStream(ctx(t), jetstream.StreamConfig{Name: "LAPSE_idle_MUTATIONS", Subjects: []string{"lapse.idle.mutations.>"}})
+	idle, err := f.JS.CreateStream(ctx(t), jetstream.StreamConfig{Name: "LAPSE_idle_MUTATIONS", Subjects: []string{"lapse.idle.mutations.>"}})
 	if err != nil {
 		t.Fatal(err)
 	}

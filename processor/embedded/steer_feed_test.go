@@ -54,7 +54,7 @@ func testSteeredPushConsumer(t *testing.T, f *fixture) {
 	}
 	time.Sleep(200 * time.Millisecond)
 	f.untouched(t)
-	if n := f.mutations(t); n != 0 {
+	if n := f.Mutations(t); n != 0 {
 		t.Errorf("%d mutations", n)
 	}
 	if len(served) > 0 {
@@ -96,29 +96,29 @@ func TestMutationStreamRefusesEvents(t *testing.T) {
 	m.Header.Set("Nats-Expected-Stream", log)
 	b := m.Header
 	m.Header = nil
-	if _, err := f.js.PublishMsg(ctx(t), m); err != nil {
+	if _, err := f.JS.PublishMsg(ctx(t), m); err != nil {
 		t.Fatal(err)
 	}
 	batch := make([]*nats.Msg, 3)
 	for i := range batch {
 		batch[i] = &nats.Msg{Subject: m.Subject, Header: nats.Header{"Nats-Expected-Stream": b["Nats-Expected-Stream"]}}
 	}
-	if _, err := jetstreamext.PublishMsgBatch(ctx(t), f.js, batch); err != nil {
+	if _, err := jetstreamext.PublishMsgBatch(ctx(t), f.JS, batch); err != nil {
 		t.Fatal(err)
 	}
 	// As the processor: no client can do this.
-	if _, err := f.js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "loop", AckPolicy: jetstream.AckNonePolicy}); err != nil {
+	if _, err := f.JS.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "loop", AckPolicy: jetstream.AckNonePolicy}); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.log.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+log+".loop", db.Mutations()+"document.upsert.orders.x", []byte(`{"batch":100}`)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "all is delivered", func() bool {
-		c, err := f.js.Consumer(ctx(t), log, "loop")
+		c, err := f.JS.Consumer(ctx(t), log, "loop")
 		return err == nil && c.CachedInfo().Delivered.Stream == 8
 	})
-	eventually(t, "the one without the header is there", func() bool { return f.mutations(t) > 0 })
-	if n := f.mutations(t); n != 1 {
+	eventually(t, "the one without the header is there", func() bool { return f.Mutations(t) > 0 })
+	if n := f.Mutations(t); n != 1 {
 		t.Errorf("%d mutations", n)
 	}
 }
