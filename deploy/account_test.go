@@ -15,7 +15,8 @@ import (
 )
 
 // TestAppAccount: an application in an account of its own uses one connection for requests,
-// mutations, the log, and a stream of its own.
+// mutations, the log, and a stream of its own. TestElsewhere reads the log there without
+// lapse's client.
 func TestAppAccount(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -70,32 +71,6 @@ func TestAppAccount(t *testing.T) {
 	if _, err := own.Publish(t.Context(), "own.x", nil); err != nil {
 		t.Error(err)
 	}
-	js, err := jetstream.NewWithAPIPrefix(nc, "LAPSE.API")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var billing jetstream.Consumer
-	repeat(t, func(ctx context.Context) (err error) {
-		billing, err = js.CreateOrUpdateConsumer(ctx, log, jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: db.Events() + "*.DocumentCreated"})
-		return err
-	})
-	for n := range writes + 1 {
-		repeat(t, func(ctx context.Context) error {
-			m, err := billing.Next(jetstream.FetchContext(ctx))
-			if err == nil {
-				err = m.DoubleAck(ctx)
-			}
-			if err != nil {
-				err = fmt.Errorf("event %d: %w", n, err)
-			}
-			return err
-		})
-	}
-	if err := js.DeleteConsumer(t.Context(), log, "billing"); err != nil {
-		t.Error(err)
-	}
-
-	// The same with lapse's own client.
 	reading, err := client.New(nc, client.APIPrefix("LAPSE.API"), client.WithTimeout(patience))
 	if err != nil {
 		t.Fatal(err)

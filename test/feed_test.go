@@ -215,15 +215,7 @@ func askStatus(t testing.TB, nc *nats.Conn) (s status) {
 	return s
 }
 
-// eventually polls until done returns true.
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
-}
+var eventually = harness.Eventually
 
 // refusal checks that a command ended with 1 and one line that names the error.
 func refusal(t testing.TB, r harness.Result, name string) {

@@ -111,45 +111,6 @@ func testDurablePullConsumer(t *testing.T, f *fixture) {
 	}
 }
 
-func TestLegacySubscribe(t *testing.T) { newServers(t, testLegacySubscribe) }
-
-func testLegacySubscribe(t *testing.T, f *fixture) {
-	js, _ := f.client.JetStream()
-	for name, opts := range map[string][]nats.SubOpt{
-		"bound":     {nats.BindStream(log)},
-		"looked up": {},
-		"ordered":   {nats.BindStream(log), nats.OrderedConsumer()},
-		"durable":   {nats.BindStream(log), nats.Durable("d"), nats.AckExplicit(), nats.DeliverAll()},
-		"flow":      {nats.BindStream(log), nats.EnableFlowControl(), nats.IdleHeartbeat(500 * time.Millisecond)},
-		"headers":   {nats.BindStream(log), nats.HeadersOnly()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := make(chan string, 64)
-			sub, err := js.Subscribe(db.Events()+">", func(m *nats.Msg) { got <- m.Subject }, opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want(t, got, allEvents...)
-			if err := sub.Unsubscribe(); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	t.Run("pull", func(t *testing.T) {
-		sub, err := js.PullSubscribe(db.Events()+">", "p", nats.BindStream(log))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ms, err := sub.Fetch(4, nats.MaxWait(patience))
-		if err != nil || len(ms) != 4 {
-			t.Fatal(len(ms), err)
-		}
-		if err := sub.Unsubscribe(); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 // TestLongFeed: over several windows of flow control and many batches, every event
 // arrives once and in order.
 func TestLongFeed(t *testing.T) { newServers(t, testLongFeed) }

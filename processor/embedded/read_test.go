@@ -138,7 +138,9 @@ func readByConsumers(t *testing.T, nc *nats.Conn) {
 func readByLegacy(t *testing.T, nc *nats.Conn) {
 	js, _ := nc.JetStream()
 	for name, opts := range map[string][]nats.SubOpt{
-		"plain": {}, "ordered": {nats.OrderedConsumer()}, "durable": {nats.Durable("old")}, "flow": {nats.EnableFlowControl(), nats.IdleHeartbeat(time.Second)},
+		"plain": {}, "bound": {nats.BindStream(log)}, "ordered": {nats.OrderedConsumer()}, "bound and ordered": {nats.BindStream(log), nats.OrderedConsumer()},
+		"durable": {nats.Durable("old")}, "acknowledged": {nats.Durable("old"), nats.AckExplicit(), nats.DeliverAll()},
+		"flow": {nats.EnableFlowControl(), nats.IdleHeartbeat(time.Second)}, "headers": {nats.HeadersOnly()},
 	} {
 		got := make(chan string, 64)
 		sub, err := js.Subscribe(db.Events()+">", func(m *nats.Msg) { got <- m.Subject }, opts...)

@@ -18,7 +18,6 @@ import (
 	"github.com/lapsedb/lapse/processor/gate"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/attack"
-	"github.com/lapsedb/lapse/test/harness"
 )
 
 // accounts has an account APP with JetStream, which imports from the gate under LAPSE.API
@@ -70,11 +69,7 @@ func accountConfig() string {
 // JetStream of the log.
 func accountServer(t *testing.T, events int) (s *server.Server, js jetstream.JetStream) {
 	t.Helper()
-	o := harness.NATSOptions(t.TempDir())
-	if err := o.ProcessConfigString(accountConfig()); err != nil {
-		t.Fatal(err)
-	}
-	s = harness.StartNATS(t, o)
+	s = start(t, accountConfig())
 	nc := connect(t, s, "log")
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -535,12 +530,7 @@ func TestOpenNeedsRights(t *testing.T) {
 		{clients, streams, `"_GATE.>"]`, `"_OTHER.>"]`, "_GATE.", streams},
 		{streams, streams, "", "", "$JS.FC.*.", streams},
 	} {
-		o := harness.NATSOptions(t.TempDir())
-		config := strings.Replace(accountConfig(), c.without, c.instead, 1)
-		if err := o.ProcessConfigString(config); err != nil {
-			t.Fatal(err)
-		}
-		s := harness.StartNATS(t, o)
+		s := start(t, strings.Replace(accountConfig(), c.without, c.instead, 1))
 		silent := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 		_, err := gate.Open(connect(t, s, c.asClients, silent), connect(t, s, c.asStreams, silent, nats.CustomInboxPrefix("_GATE")), options)
 		if err == nil || !strings.Contains(err.Error(), `to "`+c.subject) || !strings.Contains(err.Error(), fmt.Sprintf("connection %q", c.of)) || strings.Contains(err.Error(), "\n") {

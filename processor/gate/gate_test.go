@@ -31,23 +31,11 @@ var options = gate.Options{Databases: []schema.DatabaseName{"main"}, Logger: slo
 // tests what the gate refuses.
 func newServer(t *testing.T) *server.Server {
 	t.Helper()
-	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, StoreDir: t.TempDir(), JetStream: true, NoSigs: true, NoLog: true}
-	if err := o.ProcessConfigString(`accounts {
+	s := start(t, `accounts {
 		LAPSE { jetstream: enabled, users: [{user: streams, password: streams}], exports: [{stream: "_INBOX.>"}, {service: "$JS.API.INFO"}] }
 		CLIENTS { users: [{user: clients, password: clients}], imports: [
 			{stream: {account: LAPSE, subject: "_INBOX.>"}}, {service: {account: LAPSE, subject: "$JS.API.INFO"}}] }
-	}`); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(30 * time.Second) {
-		t.Fatal("the server does not start")
-	}
+	}`)
 	js, err := jetstream.New(connect(t, s, "streams"))
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +44,16 @@ func newServer(t *testing.T) *server.Server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// start starts a server with a configuration.
+func start(t *testing.T, config string) *server.Server {
+	t.Helper()
+	o := harness.NATSOptions(t.TempDir())
+	if err := o.ProcessConfigString(config); err != nil {
+		t.Fatal(err)
+	}
+	return harness.StartNATS(t, o)
 }
 
 func connect(t *testing.T, s *server.Server, user string, opts ...nats.Option) *nats.Conn {
@@ -101,11 +99,7 @@ func TestOpenRefusesOpenAccounts(t *testing.T) {
 			CLIENTS { users: [{user: clients, password: clients}], imports: [{stream: {account: LAPSE, subject: ">"}}] }
 		}`,
 	} {
-		o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true}
-		if err := o.ProcessConfigString(config); err != nil {
-			t.Fatal(err)
-		}
-		s := harness.StartNATS(t, o)
+		s := start(t, config)
 		_, err := gate.Open(connect(t, s, "clients"), connect(t, s, "streams", nats.CustomInboxPrefix("_GATE")), options)
 		if err == nil || !strings.Contains(err.Error(), "use two accounts") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
