@@ -347,37 +347,6 @@ func namesOf(t *testing.T, js jetstream.JetStream) (names []string) {
 	return names
 }
 
-// TestServerConsumersProtected: clients get no messages from the consumers by which lapse itself
-// reads, and cannot delete or acknowledge them.
-func TestServerConsumersProtected(t *testing.T) { newServers(t, testServerConsumersProtected) }
-
-func testServerConsumersProtected(t *testing.T, f *fixture) {
-	const name = schema.ServerConsumer + "x"
-	c, err := f.JS.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: name, InactiveThreshold: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for subject, answer := range map[string]string{
-		"$JS.API.CONSUMER.MSG.NEXT." + log + "." + name:          "409",
-		"$JS.API.CONSUMER.DELETE." + log + "." + name:            "400",
-		"$JS.ACK." + log + "." + name + ".1.1.1.1700000000000.3": "",
-	} {
-		if answer == "" {
-			if m, err := f.client.Request(subject, []byte("+NXT"), time.Second); err == nil {
-				t.Errorf("%s: %s %v", subject, m.Data, m.Header)
-			}
-			continue
-		}
-		m, err := f.client.Request(subject, []byte("+NXT"), patience)
-		if err != nil || !strings.Contains(m.Header.Get("Status")+string(m.Data), answer) {
-			t.Errorf("%s: %+v, %v", subject, m, err)
-		}
-	}
-	if info, err := c.Info(ctx(t)); err != nil || info.Delivered.Consumer != 0 {
-		t.Errorf("%+v, %v", info, err)
-	}
-}
-
 // TestAuditorPullsOnlyOwnConsumers: a client with the inboxes of an auditor gets messages only from its
 // own consumers, whatever inbox it names, and an auditor's request deletes no others.
 func TestAuditorPullsOnlyOwnConsumers(t *testing.T) { newServers(t, testAuditorPullsOnlyOwnConsumers) }

@@ -18,11 +18,16 @@ import (
 )
 
 // TestRefusedRequests: the gate refuses what clients may send to it and may not do, whatever
-// its content, with a JetStream error.
-func TestRefusedRequests(t *testing.T) {
-	t.Parallel()
-	f := newServer(t)
+// its content, with a JetStream error. A consumer by which lapse itself reads stays as it is.
+func TestRefusedRequests(t *testing.T) { newServers(t, testRefusedRequests) }
+
+func testRefusedRequests(t *testing.T, f *fixture) {
 	f.CreateReaders(t)
+	const server = log + "." + schema.ServerConsumer + "x"
+	own, err := f.JS.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: schema.ServerConsumer + "x", InactiveThreshold: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := f.JS.Publish(ctx(t), db.Mutations()+"document.upsert.orders.y", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +74,10 @@ func TestRefusedRequests(t *testing.T) {
 		{"$JS.API.CONSUMER.NAMES." + muts, ``},
 		{"$JS.API.CONSUMER.LIST." + muts, ``},
 		{"$JS.API.CONSUMER.MSG.NEXT." + muts + ".writer", `1`},
-		{"$JS.API.CONSUMER.PAUSE." + log + "." + schema.ServerConsumer + "x", `{"pause_until":"2100-01-01T00:00:00Z"}`},
-		{"$JS.API.CONSUMER.RESET." + log + "." + schema.ServerConsumer + "x", `{"seq":1}`},
-		{"$JS.API.CONSUMER.DELETE." + log + "." + schema.ServerConsumer + "x", ``},
-		{"$JS.API.CONSUMER.MSG.NEXT." + log + "." + schema.ServerConsumer + "x", `1`},
+		{"$JS.API.CONSUMER.PAUSE." + server, `{"pause_until":"2100-01-01T00:00:00Z"}`},
+		{"$JS.API.CONSUMER.RESET." + server, `{"seq":1}`},
+		{"$JS.API.CONSUMER.DELETE." + server, ``},
+		{"$JS.API.CONSUMER.MSG.NEXT." + server, `1`},
 		{"$JS.API.CONSUMER.PAUSE." + muts + ".writer", `{"pause_until":"2100-01-01T00:00:00Z"}`},
 		{"$JS.API.CONSUMER.LEADER.STEPDOWN." + log + ".standby", ``},
 		// The server.
@@ -98,6 +103,14 @@ func TestRefusedRequests(t *testing.T) {
 			t.Errorf("%s is answered with %v %s", r.subject, m.Header, m.Data)
 		}
 		f.Unchanged(t, r.subject)
+	}
+	// Acknowledgements are not answered.
+	if err := f.client.PublishRequest("$JS.ACK."+server+".1.1.1.1700000000000.3", replies.Subject, []byte("+NXT")); err != nil {
+		t.Fatal(err)
+	}
+	f.untouched(t)
+	if info, err := own.Info(ctx(t)); err != nil || info.Delivered.Consumer != 0 {
+		t.Errorf("%+v, %v", info, err)
 	}
 	if more, _, err := replies.Pending(); err != nil || more > 0 {
 		t.Errorf("%d more replies, %v", more, err)
