@@ -18,7 +18,7 @@ const main schema.DatabaseName = "main"
 func TestFiles(t *testing.T) {
 	replaceIn(t, "../../nats.conf", func(replace func(after, before, text string)) {
 		for user, role := range map[string]Role{
-			"PROCESSOR": Processor, "BULK": Bulk, "GATE_LOG": GateLog, "OPERATOR": Operator,
+			"PROCESSOR": Processor, "BULK": Bulk, "GATE_LOG": GateLog, "OPERATOR": Operator | Mover,
 			"SERVICE": Service, "GATE_CLIENTS": GateClients, "CLIENT": Client, "PRODUCER": Producer, "AUDITOR": Auditor,
 		} {
 			replace("nkey: $NKEY_"+user+"\n", "\n      }\n", "        permissions {\n"+lists(role)+"        }")

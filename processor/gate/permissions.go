@@ -19,6 +19,7 @@ const (
 	Bulk
 	GateLog
 	Operator
+	Mover // may have another process write a database, as the operator of nats.conf
 	Service
 	GateClients
 	Client
@@ -90,7 +91,7 @@ var mayPublish = []permission{
 	}, "Each snapshot is an object store of its own, with its sequence in the name. NATS has\nno wildcard for a part of a name."},
 	{Bulk, []string{"$JS.API.STREAM.PURGE.*"}, "A snapshot that failed half-way."},
 	{Bulk, []string{"$JS.FC.*.>"}, "Without it a reader of a large snapshot is sent 2 MiB and no more."},
-	{Operator, []string{"lapse.{db}.api.move"}, "lapse move: has another process write the database."},
+	{Mover, []string{"lapse.{db}.api.move"}, "lapse move: has another process write the database."},
 }
 
 // reserved are the subjects of lapse and of NATS: no inbox begins with them.

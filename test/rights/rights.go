@@ -17,8 +17,8 @@ import (
 // alone, and to lapse.main.api.move of a client, nobody listens.
 var mayPublish = map[string][]string{
 	"processor": {"lapse.main.append.secret.orders.DocumentCreated", "lapse.main.append.guess.orders.DocumentCreated", "_OPERATOR.x"},
-	"processor bulk operator client anonymous auditor": {"$JS.API.STREAM.NAMES"},
-	"processor gate-log operator client anonymous": {"$JS.API.STREAM.INFO.LAPSE_main_MUTATIONS"},
+	"processor bulk operator client anonymous auditor":     {"$JS.API.STREAM.NAMES"},
+	"processor gate-log operator client anonymous":         {"$JS.API.STREAM.INFO.LAPSE_main_MUTATIONS"},
 	"processor gate-log operator client anonymous auditor": {"$JS.API.STREAM.INFO.LAPSE_main", "$JS.API.STREAM.MSG.GET.LAPSE_main"},
 	"processor operator client anonymous": {
 		"$JS.API.STREAM.CREATE.LAPSE_main", "$JS.API.STREAM.CREATE.LAPSE_main_MUTATIONS", "$JS.API.STREAM.CREATE.KV_LAPSE_main_LEASE",
@@ -26,8 +26,8 @@ var mayPublish = map[string][]string{
 		"$JS.API.DIRECT.GET.KV_LAPSE_main_LEASE.$KV.x", "$JS.API.CONSUMER.CREATE.KV_LAPSE_main_LEASE.x",
 	},
 	"processor operator client anonymous auditor": {"$JS.API.INFO"},
-	"processor client anonymous": {"$KV.LAPSE_main_LEASE.writer", "$KV.LAPSE_main_LEASE.process.a"},
-	"bulk gate-log operator client anonymous": {"$JS.API.CONSUMER.DELETE.LAPSE_main.x"},
+	"processor client anonymous":                  {"$KV.LAPSE_main_LEASE.writer", "$KV.LAPSE_main_LEASE.process.a"},
+	"bulk gate-log operator client anonymous":     {"$JS.API.CONSUMER.DELETE.LAPSE_main.x"},
 	"bulk gate-log operator client anonymous auditor": {
 		"$JS.API.CONSUMER.CREATE.LAPSE_main.x", "$JS.API.CONSUMER.CREATE.LAPSE_main.x.lapse.main.>",
 		"$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.x",
@@ -45,8 +45,8 @@ var mayPublish = map[string][]string{
 		"$JS.API.CONSUMER.RESET.LAPSE_main.x", "$JS.API.CONSUMER.UNPIN.LAPSE_main.x",
 	},
 	"gate-log operator client anonymous auditor": {"$JS.API.CONSUMER.INFO.LAPSE_main.x"},
-	"gate-log client anonymous": {"$JS.ACK.LAPSE_main.x.1.1.1.1.1", "$JS.FC.LAPSE_main.x.y"},
-	"operator": {"$JS.SNAPSHOT.ACK.LAPSE_main.x", "$JS.SNAPSHOT.RESTORE.LAPSE_main.x"},
+	"gate-log client anonymous":                  {"$JS.ACK.LAPSE_main.x.1.1.1.1.1", "$JS.FC.LAPSE_main.x.y"},
+	"operator":                                   {"$JS.SNAPSHOT.ACK.LAPSE_main.x", "$JS.SNAPSHOT.RESTORE.LAPSE_main.x"},
 	"operator client anonymous": {
 		"lapse.main.api.move", "$JS.API.STREAM.UPDATE.LAPSE_main", "$JS.API.STREAM.UPDATE.LAPSE_main_MUTATIONS",
 		"$JS.API.STREAM.UPDATE.KV_LAPSE_main_LEASE", "$JS.API.STREAM.UPDATE.OBJ_LAPSE_main_SNAPSHOT_7",
@@ -58,8 +58,8 @@ var mayPublish = map[string][]string{
 		"$JS.API.CONSUMER.MSG.NEXT.OBJ_LAPSE_main_SNAPSHOT_7.x",
 	},
 	"operator client anonymous auditor": {"$JS.API.STREAM.LIST", "$JS.API.CONSUMER.DELETE.LAPSE_main.x.auditor"},
-	"service gate-clients": {"_INBOX.x", "_INBOX.auditor.x", "_INBOX.producer.x", "_MINE.x", "_R_.x"},
-	"service client anonymous": {"$SRV.PING", "$SRV.REPLY.x"},
+	"service gate-clients":              {"_INBOX.x", "_INBOX.auditor.x", "_INBOX.producer.x", "_MINE.x", "_R_.x"},
+	"service client anonymous":          {"$SRV.PING", "$SRV.REPLY.x"},
 	"client anonymous": {
 		"lapse.main.events.orders.DocumentCreated", "$KV.LAPSE_main_LEASE.other", "$KV.OTHER.writer",
 		"lapse.main.api.document.upsert.orders.a", "lapse.main.api.document.delete.orders.a", "lapse.main.api.collection.delete.orders",
@@ -84,21 +84,21 @@ var mayPublish = map[string][]string{
 // maySubscribe is mayPublish for subscriptions. What anonymous may subscribe to shows nothing
 // of others, see TestInboxesArePrivate.
 var maySubscribe = map[string][]string{
-	"processor": {"$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.LAPSE_main", "_PROCESSOR.>"},
-	"processor service": {"lapse.main.api.move"},
+	"processor":              {"$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.LAPSE_main", "_PROCESSOR.>"},
+	"processor service":      {"lapse.main.api.move"},
 	"processor gate-clients": {"$KV.LAPSE_main_LEASE.writer", "$KV.LAPSE_main_LEASE.process.*"},
-	"bulk": {"_BULK.>"},
-	"gate-log": {"_GATE.>"},
-	"operator": {"_OPERATOR.>"},
-	"service": {"lapse.main.api.>", "lapse.main.api.status", "$SRV.>", "$SRV.PING"},
+	"bulk":                   {"_BULK.>"},
+	"gate-log":               {"_GATE.>"},
+	"operator":               {"_OPERATOR.>"},
+	"service":                {"lapse.main.api.>", "lapse.main.api.status", "$SRV.>", "$SRV.PING"},
 	"gate-clients": {
 		"$JS.API.>", "$KV.>", "$O.>", "lapse.main.events.>", "$JS.API.CONSUMER.>", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.>",
 		"$JS.ACK.>", "$JS.FC.>",
 	},
-	"client anonymous": {"_INBOX.>", "_INBOX.x"},
-	"anonymous": {">", "*", "*.>", "_GR_.>"},
+	"client anonymous":   {"_INBOX.>", "_INBOX.x"},
+	"anonymous":          {">", "*", "*.>", "_GR_.>"},
 	"anonymous producer": {"_INBOX.producer.>"},
-	"anonymous auditor": {"_INBOX.auditor.>"},
+	"anonymous auditor":  {"_INBOX.auditor.>"},
 	"": {
 		"lapse.>", "lapse.main.>", "lapse.*.api.>", "$JS.>", "$SYS.>", "lapse.main.append.>", "lapse.main.mutations.>",
 		"lapse.other.api.>", "$JS.SNAPSHOT.>", "$JS.EVENT.>", "_SERVICE.>", "_R_.>",
@@ -106,15 +106,17 @@ var maySubscribe = map[string][]string{
 }
 
 // Check fails the test unless a user may use exactly the subjects listed for it. What it
-// publishes is empty and has no reply subject.
-func Check(t *testing.T, user string, dial func(...nats.Option) (*nats.Conn, error)) {
+// publishes is empty and has no reply subject. A subject in without the user may not use
+// where dial connects to.
+func Check(t *testing.T, user string, dial func(...nats.Option) (*nats.Conn, error), without ...string) {
 	t.Helper()
 	nc, err := dial(nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	try := func(what, subject string, allowed bool, do func() error) {
+	try := func(what, users, subject string, do func() error) {
+		allowed := slices.Contains(strings.Fields(users), user) && !slices.Contains(without, subject)
 		if err := do(); err != nil {
 			t.Fatal(subject, err)
 		}
@@ -129,12 +131,12 @@ func Check(t *testing.T, user string, dial func(...nats.Option) (*nats.Conn, err
 	}
 	for users, subjects := range mayPublish {
 		for _, subject := range subjects {
-			try("Publish", subject, slices.Contains(strings.Fields(users), user), func() error { return nc.Publish(subject, nil) })
+			try("Publish", users, subject, func() error { return nc.Publish(subject, nil) })
 		}
 	}
 	for users, subjects := range maySubscribe {
 		for _, subject := range subjects {
-			try("Subscription", subject, slices.Contains(strings.Fields(users), user), func() error {
+			try("Subscription", users, subject, func() error {
 				sub, err := nc.SubscribeSync(subject)
 				if err == nil {
 					t.Cleanup(func() { _ = sub.Unsubscribe() })
