@@ -20,6 +20,6 @@
 // writes after an error, and a stream publishes without anybody's permissions.
 //
 // It imports gate and schema. Start reading at Start (embedded.go); then
-// accounts.conf.tmpl (the accounts, with the permissions of package gate), check.go and quarantine.go (damaged files) and
-// watch.go (clients that use too much memory).
+// accounts.conf.tmpl (the accounts, with the permissions of package gate), check.go and
+// quarantine.go (damaged files) and watch.go (clients that use too much memory).
 package embedded
