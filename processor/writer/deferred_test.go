@@ -1,7 +1,7 @@
 package writer
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,11 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 const deferredDocuments = 8
@@ -85,29 +87,49 @@ func shown(o machine.Outcome) string {
 	return fmt.Sprint(o.Code)
 }
 
-// slowStream is the log's stream, whose messages can be read once they are let through.
-type slowStream struct {
-	jetstream.Stream
-	log  *[]*schema.Event
+// slowLog is JetStream with the events of a bench, whose messages can be read once they are
+// let through.
+type slowLog struct {
+	jetstream.JetStream
 	let  chan struct{}
 	read atomic.Int32
 }
 
-func (s *slowStream) GetMsg(ctx context.Context, seq uint64, _ ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
-	select {
-	case <-s.let:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	s.read.Add(1)
-	for _, e := range *s.log {
-		if e.Seq == seq {
-			m := &jetstream.RawStreamMsg{Sequence: seq, Subject: fmt.Sprintf("lapse.main.events.%s.%s", e.Collection, e.Type), Header: nats.Header{}, Data: e.Body}
-			e.Headers(m.Header.Set)
-			return m, nil
+func newSlowLog(b *bench) *slowLog {
+	ns := harness.StartNATS(b.t, &server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
+	nc := harness.Dial(b.t, "", nats.InProcessServer(ns))
+	js, err := jetstream.New(nc)
+	b.must(err)
+	s := &slowLog{JetStream: js, let: make(chan struct{})}
+	_, err = nc.Subscribe("$JS.API.STREAM.MSG.GET.LAPSE_main", func(m *nats.Msg) {
+		var which struct{ Seq uint64 }
+		_ = json.Unmarshal(m.Data, &which)
+		select {
+		case <-s.let:
+		case <-b.t.Context().Done():
+			return
+		}
+		s.read.Add(1)
+		_ = m.Respond(message(b.log, which.Seq))
+	})
+	b.must(err)
+	return s
+}
+
+// message returns JetStream's reply to a request for a message of a log.
+func message(log []*schema.Event, seq uint64) []byte {
+	var reply server.JSApiMsgGetResponse
+	reply.Error = server.NewJSNoMessageFoundError()
+	if i := slices.IndexFunc(log, func(e *schema.Event) bool { return e.Seq == seq }); i >= 0 {
+		e := log[i]
+		header := "NATS/1.0\r\n"
+		e.Headers(func(name, value string) { header += name + ": " + value + "\r\n" })
+		reply.Error, reply.Message = nil, &server.StoredMsg{
+			Subject: fmt.Sprintf("lapse.main.events.%s.%s", e.Collection, e.Type), Sequence: seq, Header: []byte(header + "\r\n"), Data: e.Body,
 		}
 	}
-	return nil, jetstream.ErrMsgNotFound
+	text, _ := json.Marshal(reply)
+	return text
 }
 
 // TestRestoreDefers: while the log is read for a restore, others are decided, but for
@@ -115,8 +137,8 @@ func (s *slowStream) GetMsg(ctx context.Context, seq uint64, _ ...jetstream.GetM
 // A touched version is read in two messages.
 func TestRestoreDefers(t *testing.T) {
 	b := deferredBench(t)
-	stream := &slowStream{log: &b.log, let: make(chan struct{})}
-	b.Term.log.DB, b.Term.log.Stream = schema.DatabaseName("main"), stream
+	slow := newSlowLog(b)
+	b.Term.log.DB, b.Term.log.JS = schema.DatabaseName("main"), slow
 	for range 50 {
 		b.propose("document.touch.c.d0", "", nil)
 	}
@@ -142,7 +164,7 @@ func TestRestoreDefers(t *testing.T) {
 	if fmt.Sprint(got) != "[other 200]" && fmt.Sprint(got) != "[other 201]" || len(b.recalling) != 2 || b.store.Cursor().Mutations != 0 {
 		t.Fatalf("%q are answered, %d are read, %d mutations are judged", got, len(b.recalling), b.store.Cursor().Mutations)
 	}
-	close(stream.let)
+	close(slow.let)
 	recalled := func() {
 		b.resumeRecalled(<-b.recalled)
 	}
@@ -166,7 +188,7 @@ func TestRestoreDefers(t *testing.T) {
 	if r, ok, err := b.store.Document(c, "d1"); !ok || err != nil || string(r.Body) != `{"id":"d1","n":2}` {
 		t.Errorf("d1 is restored as %.100s, %t %v", r.Body, ok, err)
 	}
-	if read := stream.read.Load(); read > 6 {
+	if read := slow.read.Load(); read > 6 {
 		t.Errorf("%d messages are read for two restores", read)
 	}
 }
