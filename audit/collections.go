@@ -2,6 +2,7 @@ package audit
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"slices"
 
@@ -169,5 +170,6 @@ func (a *Auditor) apply(c *collection, e *schema.Event) {
 
 func sameProperties(a, b schema.Properties) bool {
 	return a.DefaultTTL == b.DefaultTTL && a.IndexingMode == b.IndexingMode &&
-		a.PreviousImages == b.PreviousImages && a.WarnBefore == b.WarnBefore && slices.Equal(a.IncludedPaths, b.IncludedPaths)
+		a.PreviousImages == b.PreviousImages && a.WarnBefore == b.WarnBefore &&
+		slices.Equal(a.IncludedPaths, b.IncludedPaths) && maps.Equal(a.Metadata, b.Metadata)
 }

@@ -22,6 +22,8 @@ func TestDigestsDifferByState(t *testing.T) {
 		"another collection":  func(l *logbook) { l.facts[0].Collection, l.facts[1].Collection = "carts", "carts" },
 		"another default":     func(l *logbook) { l.facts[0].Body = []byte(`{"defaultTtl":11}`) },
 		"no images":           func(l *logbook) { l.facts[0].Body = []byte(`{"defaultTtl":10,"previousImages":false}`) },
+		"metadata":            func(l *logbook) { l.facts[0].Body = []byte(`{"defaultTtl":10,"metadata":{"a":"1"}}`) },
+		"other metadata":      func(l *logbook) { l.facts[0].Body = []byte(`{"defaultTtl":10,"metadata":{"a":"2"}}`) },
 		"deleted":             func(l *logbook) { l.document(schema.DocumentDeleted, "orders", "a", 2, "") },
 		"collection deleted":  func(l *logbook) { l.collection(schema.CollectionDeleted, "orders", `{}`) },
 		"one more":            func(l *logbook) { l.created("orders", "b", `{"id":"b"}`) },

@@ -68,7 +68,7 @@ func (b *both) add(fact Fact) {
 
 func (b *both) collection(t *rapid.T) {
 	name := rapid.SampledFrom(bothNames).Draw(t, "collection")
-	properties := rapid.SampledFrom([]string{`{}`, `{"defaultTtl":5}`, `{"defaultTtl":-1,"previousImages":false}`}).Draw(t, "properties")
+	properties := rapid.SampledFrom([]string{`{}`, `{"defaultTtl":5}`, `{"defaultTtl":-1,"previousImages":false}`, `{"metadata":{"b":"<","a":""}}`}).Draw(t, "properties")
 	e := &schema.Event{Type: schema.CollectionCreated, Collection: name, Body: []byte(properties)}
 	if _, is := b.collections[name]; is {
 		e.Type = rapid.SampledFrom([]schema.EventType{schema.CollectionReplaced, schema.CollectionDeleted}).Draw(t, "type")

@@ -147,11 +147,12 @@ type collectionRecord struct {
 	IncludedPaths  []string            `json:"includedPaths,omitempty"`
 	PreviousImages bool                `json:"previousImages"`
 	WarnBefore     int32               `json:"warnBefore,omitempty"`
+	Metadata       map[string]string   `json:"metadata,omitempty"`
 }
 
 func encodeCollection(c *schema.Collection) []byte {
 	value, _ := json.Marshal(collectionRecord{c.Incarnation, c.Version, c.Time,
-		c.DefaultTTL, c.IndexingMode, c.IncludedPaths, c.PreviousImages, c.WarnBefore})
+		c.DefaultTTL, c.IndexingMode, c.IncludedPaths, c.PreviousImages, c.WarnBefore, c.Metadata})
 	return value
 }
 
@@ -162,7 +163,8 @@ func decodeCollection(name schema.CollectionName, value []byte) (*schema.Collect
 	}
 	return &schema.Collection{Name: name, Incarnation: r.Incarnation, Version: r.Version, Time: r.Time,
 		Properties: schema.Properties{DefaultTTL: r.DefaultTTL, IndexingMode: r.IndexingMode,
-			IncludedPaths: r.IncludedPaths, PreviousImages: r.PreviousImages, WarnBefore: r.WarnBefore}}, nil
+			IncludedPaths: r.IncludedPaths, PreviousImages: r.PreviousImages,
+			WarnBefore: r.WarnBefore, Metadata: r.Metadata}}, nil
 }
 
 // stats are the counts of one collection as folded, overdue documents included.

@@ -28,7 +28,7 @@ func TestRecords(t *testing.T) {
 		}
 	})
 	c := &schema.Collection{Name: "orders", Incarnation: 5, Version: 7, Time: 1000_500, Properties: schema.Properties{
-		DefaultTTL: 10, IndexingMode: schema.Lazy, IncludedPaths: []string{"/a", "/b~1c"}}}
+		DefaultTTL: 10, IndexingMode: schema.Lazy, IncludedPaths: []string{"/a", "/b~1c"}, Metadata: map[string]string{"owner": "shop", "<": "é"}}}
 	if got, err := decodeCollection("orders", encodeCollection(c)); err != nil || !reflect.DeepEqual(got, c) {
 		t.Errorf("%+v is read back as %+v (%v)", c, got, err)
 	}

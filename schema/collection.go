@@ -31,6 +31,10 @@ type Properties struct {
 	IncludedPaths  []string // JSON pointers
 	PreviousImages bool     // whether Deleted, Expired and Expiring carry the content
 	WarnBefore     int32    // seconds from a DocumentExpiring to its deadline, 0 for none
+
+	// Metadata are strings by name, for clients: lapse does not interpret them. Copies of
+	// Properties share the map: replace it rather than change it.
+	Metadata map[string]string
 }
 
 // DefaultProperties returns the properties of a collection created with an empty body.
@@ -95,6 +99,10 @@ func ReadProperties(collection CollectionName, raw []byte) (Properties, *Error) 
 			p.WarnBefore, fault = parseWarnBefore(value)
 			return fault
 		}},
+		Member{Name: "metadata", Read: func(value []byte) (fault *Error) {
+			p.Metadata, fault = readMetadata(value)
+			return fault
+		}},
 		Member{Name: "id", Null: true, Read: func(value []byte) *Error {
 			if !isString(value, string(collection)) {
 				return ErrBadRequest.With("the properties say id %s and the subject %q: make them the same or leave the id out", Shown(value), string(collection))
@@ -151,8 +159,8 @@ func (p *Properties) parseIncludedPaths(value []byte) (fault *Error) {
 	return fault
 }
 
-// AppendJSON appends the properties as a JSON object: all of them, but warnBefore only if
-// it is set, since earlier versions refuse it.
+// AppendJSON appends the properties as a JSON object: all of them, but warnBefore and
+// metadata only if set, since earlier versions refuse them.
 func (p *Properties) AppendJSON(dst []byte) []byte {
 	return append(p.appendFields(append(dst, '{')), '}')
 }
@@ -173,6 +181,9 @@ func (p *Properties) appendFields(dst []byte) []byte {
 	dst = strconv.AppendBool(dst, p.PreviousImages)
 	if p.WarnBefore != 0 {
 		dst = strconv.AppendInt(append(dst, `,"warnBefore":`...), int64(p.WarnBefore), 10)
+	}
+	if len(p.Metadata) > 0 {
+		dst = appendMetadata(append(dst, `,"metadata":`...), p.Metadata)
 	}
 	return dst
 }

@@ -45,6 +45,12 @@ func TestParseProperties(t *testing.T) {
 		{"previousImages true", `{"previousImages":true}`, DefaultProperties()},
 		{"warnBefore", `{"warnBefore":600.0}`, with(func(p *Properties) { p.WarnBefore = 600 })},
 		{"warnBefore null", `{"warnBefore":null}`, DefaultProperties()},
+		{"metadata", `{"metadata":{"owner":"shop","":"","\u00e9":"a\nb"}}`, with(func(p *Properties) { p.Metadata = map[string]string{"owner": "shop", "": "", "é": "a\nb"} })},
+		{"metadata null", `{"metadata":null}`, DefaultProperties()},
+		{"metadata empty", `{"metadata":{ }}`, DefaultProperties()},
+		{"the most metadata", `{"metadata":{"é":"` + strings.Repeat("v", MaxMetadataBytes-2) + `"}}`, with(func(p *Properties) {
+			p.Metadata = map[string]string{"é": strings.Repeat("v", MaxMetadataBytes-2)}
+		})},
 		{"a reply sent back", `{"id":"orders","defaultTtl":5,"_ts":1,"_etag":"7","_rid":"","_self":"","documents":3,"bytes":4}`, with(func(p *Properties) { p.DefaultTTL = 5 })},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -89,6 +95,18 @@ func TestParsePropertiesRefuses(t *testing.T) {
 		{"warnBefore a string", `{"warnBefore":"5"}`, ErrBadTTL, "warnBefore"},
 		{"warnBefore false", `{"warnBefore":false}`, ErrBadTTL, "warnBefore"},
 		{"warnBefore twice", `{"warnBefore":5,"warnBefore":5}`, ErrBadRequest, "twice"},
+		{"metadata a list", `{"metadata":["a"]}`, ErrBadRequest, `metadata ["a"]: use an object of strings`},
+		{"metadata a string", `{"metadata":"a"}`, ErrBadRequest, "use an object of strings"},
+		{"metadata with a number", `{"metadata":{"a":"b","owner":5}}`, ErrBadRequest, `metadata "owner" 5: use a string`},
+		{"metadata with null", `{"metadata":{"owner":null}}`, ErrBadRequest, "null: use a string"},
+		{"metadata with an object", `{"metadata":{"cosmos":{"a":"b"}}}`, ErrBadRequest, `metadata "cosmos" {"a":"b"}: use a string`},
+		{"metadata with half a surrogate pair", `{"metadata":{"a":"\ud800"}}`, ErrBadRequest, "half a surrogate pair"},
+		{"a name of half a surrogate pair", `{"metadata":{"\ud800":"a"}}`, ErrBadRequest, "half a surrogate pair"},
+		{"a name of metadata twice", `{"metadata":{"a":"","\u0061":""}}`, ErrBadRequest, `"a" twice`},
+		{"metadata twice", `{"metadata":{"a":""},"metadata":null}`, ErrBadRequest, "twice"},
+		{"too much metadata", `{"metadata":{"é":"` + strings.Repeat("v", MaxMetadataBytes-1) + `"}}`, ErrTooLarge, "16384 bytes"},
+		{"too many names", `{"metadata":{"` + strings.Repeat("n", MaxMetadataBytes) + `":"","a":""}}`, ErrTooLarge, "16384 bytes"},
+		{"an endless name of metadata", `{"metadata":{"` + strings.Repeat("x", 1<<20) + `":1}}`, ErrBadRequest, "use a string"},
 		{"policy a list", `{"indexingPolicy":[]}`, ErrBadRequest, "indexingPolicy"},
 		{"policy a string", `{"indexingPolicy":"none"}`, ErrBadRequest, "indexingPolicy"},
 		{"an unknown name in the policy", `{"indexingPolicy":{"excludedPaths":[]}}`, ErrBadRequest, `"excludedPaths"`},
@@ -170,6 +188,10 @@ func anyProperties() *rapid.Generator[Properties] {
 			IndexingMode:   rapid.SampledFrom([]IndexingMode{Consistent, Lazy, None}).Draw(t, "mode"),
 			PreviousImages: rapid.Bool().Draw(t, "previousImages"),
 			WarnBefore:     rapid.Int32Range(0, MaxTTL).Draw(t, "warnBefore"),
+			Metadata:       rapid.MapOfN(rapid.String(), rapid.String(), 0, 3).Draw(t, "metadata"),
+		}
+		if len(p.Metadata) == 0 {
+			p.Metadata = nil
 		}
 		if p.IndexingMode != None {
 			p.DefaultTTL = DefaultTTL(rapid.Int32Range(-1, MaxTTL).Draw(t, "defaultTtl"))
@@ -208,8 +230,9 @@ func TestPropertiesAreReadBack(t *testing.T) {
 func TestCollectionJSON(t *testing.T) {
 	c := Collection{Name: "orders", Version: 7, Time: 12_999, Properties: Properties{
 		DefaultTTL: 3600, IndexingMode: Lazy, IncludedPaths: []string{"/customerId", `/a"b`}, WarnBefore: 600,
+		Metadata: map[string]string{"owner": "shop", "a": "<\"é\x01", "b": ""},
 	}}
-	const fields = `"defaultTtl":3600,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/customerId"},{"path":"/a\"b"}]},"previousImages":false,"warnBefore":600`
+	const fields = `"defaultTtl":3600,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/customerId"},{"path":"/a\"b"}]},"previousImages":false,"warnBefore":600,"metadata":{"a":"<\"é\u0001","b":"","owner":"shop"}`
 	for _, test := range []struct{ name, got, want string }{
 		{"properties", string(c.AppendJSON(nil)), `{` + fields + `}`},
 		{"reply", string(c.AppendReply(nil)), `{"id":"orders",` + fields + `,"_ts":12,"_etag":"7"}`},
@@ -226,7 +249,7 @@ func TestCollectionJSON(t *testing.T) {
 }
 
 func FuzzParseProperties(f *testing.F) {
-	for _, seed := range []string{``, `{}`, `{"defaultTtl":5}`, `{"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/a"}]},"previousImages":false}`, `{"id":"c","_ts":1}`} {
+	for _, seed := range []string{``, `{}`, `{"defaultTtl":5}`, `{"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/a"}]},"previousImages":false}`, `{"id":"c","_ts":1}`, `{"metadata":{"b":"1","a":"\u00e9"}}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {

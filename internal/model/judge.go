@@ -105,6 +105,9 @@ func properties(sent map[string]any) map[string]any {
 	if before := sent["warnBefore"]; before != nil {
 		all["warnBefore"] = before
 	}
+	if metadata, _ := sent["metadata"].(map[string]any); len(metadata) > 0 {
+		all["metadata"] = metadata
+	}
 	return all
 }
 

@@ -836,6 +836,9 @@ func (h *history) collectionWish(t *rapid.T, collection string) model.Mutation {
 	if before := rapid.SampledFrom([]any{nil, nil, 1, 2, 4, 30, 3.0, 0, -1, "5"}).Draw(t, "warnBefore"); before != nil {
 		body["warnBefore"] = before
 	}
+	if metadata := rapid.SampledFrom([]map[string]string{nil, nil, {}, {"owner": "shop"}, {"owner": "", "b": "<"}}).Draw(t, "metadata"); metadata != nil {
+		body["metadata"] = metadata
+	}
 	if mode := rapid.SampledFrom([]string{"", "", "", "lazy", "none"}).Draw(t, "indexingMode"); mode != "" {
 		body["indexingPolicy"] = map[string]any{"indexingMode": mode}
 	}

@@ -20,7 +20,7 @@ import (
 // machine, with a clock that starts at second 1000 and moves only by "advance".
 // Events are appended and folded after every command, unless on hold.
 //
-//	collection create|replace|delete orders [defaultTtl=10] [indexingMode=none] [previousImages=false] [warnBefore=3]
+//	collection create|replace|delete orders [defaultTtl=10] [indexingMode=none] [previousImages=false] [warnBefore=3] [metadata={"a":"x"}]
 //	collection get orders
 //	create|replace|upsert|patch|delete|touch|restore|keep|release orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m] [expire-at=1010] [keep-deadline=true]
 //	                               (keep is document.hold)
@@ -218,7 +218,7 @@ func newMutation(op, collection, id string, args []datadriven.CmdArg) *schema.Mu
 			header[schema.HeaderExpireAt] = []string{value}
 		case "keep-deadline":
 			header[schema.HeaderKeepDeadline] = []string{value}
-		case "defaultTtl", "previousImages", "warnBefore":
+		case "defaultTtl", "previousImages", "warnBefore", "metadata":
 			properties[arg.Key] = json.RawMessage(value)
 		case "indexingMode":
 			properties["indexingPolicy"] = json.RawMessage(fmt.Sprintf(`{"indexingMode":%q}`, value))

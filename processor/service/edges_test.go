@@ -90,6 +90,9 @@ var edges = []edge{
 	{"bytes of an included path", 255, fixed("collection.replace.d"), func(n int) string {
 		return `{"indexingPolicy":{"includedPaths":[{"path":"/` + strings.Repeat("p", n-1) + `"}]}}`
 	}, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of metadata", schema.MaxMetadataBytes, fixed("collection.replace.d"), func(n int) string {
+		return `{"metadata":{"a":"","bc":"` + strings.Repeat("v", n-3) + `"}}`
+	}, nil, [3]int{200, 200, 413}, "too_large"},
 	{"the longest defaultTtl", math.MaxInt32, fixed("collection.replace.d"), func(n int) string { return fmt.Sprintf(`{"defaultTtl":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_ttl"},
 	{"the shortest defaultTtl", 0, fixed("collection.replace.d"), func(n int) string { return fmt.Sprintf(`{"defaultTtl":%d}`, n) }, nil, [3]int{200, 400, 200}, "bad_ttl"},
 	{"the least defaultTtl", -2, fixed("collection.replace.d"), func(n int) string { return fmt.Sprintf(`{"defaultTtl":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_ttl"},

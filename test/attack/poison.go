@@ -44,7 +44,7 @@ var documents = []string{
 var properties = []string{
 	``, `{}`, `{"defaultTtl":-1}`, `{"defaultTtl":3600}`, `{"defaultTtl":3600.0,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"},{"path":"/o/q"}]},"previousImages":false}`,
 	`{"indexingPolicy":{"indexingMode":"none"}}`, `{"defaultTtl":1,"indexingPolicy":{"indexingMode":"none"}}`, `{"indexingPolicy":{"includedPaths":[{"path":"/~2"}]}}`,
-	`{"indexingPolicy":null,"previousImages":null,"defaultTtl":null}`, `{"indexingPolicy":{"includedPaths":[{}]}}`, `{"indexingPolicy":[]}`, `{"id":"c","_ts":1}`, `{"defaultTtl":2,"warnBefore":1}`, `{"warnBefore":0}`, `{"defaultTtl":0}`, `{"defaultTTL":1}`,
+	`{"indexingPolicy":null,"previousImages":null,"defaultTtl":null}`, `{"indexingPolicy":{"includedPaths":[{}]}}`, `{"indexingPolicy":[]}`, `{"id":"c","_ts":1}`, `{"defaultTtl":2,"warnBefore":1}`, `{"metadata":{"a":"b"}}`, `{"warnBefore":0}`, `{"defaultTtl":0}`, `{"defaultTTL":1}`,
 }
 
 var batches = []string{
