@@ -50,6 +50,21 @@ func TestCollections(t *testing.T) {
 	if _, err := c.CreateCollection(ctx, "orders", client.DefaultTTL(time.Hour), client.WarnBefore(10*time.Minute)); err != nil || !strings.HasSuffix(string(s.last().Data), `"warnBefore":600}`) {
 		t.Errorf("%v: %s", err, s.last().Data)
 	}
+	labelled := client.Properties{PreviousImages: true, IndexingMode: client.Consistent, Metadata: map[string]string{"owner": "shop", "cosmos": "{}"}}
+	for _, test := range []struct {
+		opts []client.PropertyOption
+		want string
+	}{
+		{[]client.PropertyOption{client.Metadata("b", ""), client.Metadata("a", "<é"), client.Metadata("a", "x")}, `"metadata":{"a":"x","b":""}}`},
+		{[]client.PropertyOption{client.Like(labelled), client.Metadata("owner", "warehouse")}, `"metadata":{"cosmos":"{}","owner":"warehouse"}}`},
+		{[]client.PropertyOption{client.Like(labelled), client.WithoutMetadata("owner", "other")}, `"metadata":{"cosmos":"{}"}}`},
+		{[]client.PropertyOption{client.Like(labelled), client.WithoutMetadata("owner", "cosmos")}, `"previousImages":true}`},
+		{[]client.PropertyOption{client.Like(labelled)}, `"metadata":{"cosmos":"{}","owner":"shop"}}`}, // the options before changed copies
+	} {
+		if _, err := c.CreateCollection(ctx, "orders", test.opts...); err != nil || !strings.HasSuffix(string(s.last().Data), test.want) {
+			t.Errorf("%v: %s, want %s", err, s.last().Data, test.want)
+		}
+	}
 	for _, before := range []time.Duration{-time.Second, 1500 * time.Millisecond, 1 << 62} {
 		if _, err := c.CreateCollection(ctx, "orders", client.WarnBefore(before)); !errors.Is(err, client.ErrBadTTL) {
 			t.Errorf("%v: %v", before, err)
@@ -140,7 +155,7 @@ func TestChangeCollection(t *testing.T) {
 	}
 	defer c.Close()
 	ctx := t.Context()
-	before, err := c.CreateCollection(ctx, "changed", client.DefaultTTL(time.Hour), client.Indexing(client.Lazy), client.IncludePaths("/a"), client.PreviousImages(false))
+	before, err := c.CreateCollection(ctx, "changed", client.DefaultTTL(time.Hour), client.Indexing(client.Lazy), client.IncludePaths("/a"), client.PreviousImages(false), client.Metadata("owner", "shop"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +165,7 @@ func TestChangeCollection(t *testing.T) {
 		}
 	}()
 	var changes sync.WaitGroup
-	for _, change := range []client.PropertyOption{client.TTLPerDocument(), client.Indexing(client.Consistent), client.IncludePaths("/b"), client.PreviousImages(true)} {
+	for _, change := range []client.PropertyOption{client.TTLPerDocument(), client.Indexing(client.Consistent), client.IncludePaths("/b"), client.PreviousImages(true), client.Metadata("a", "b")} {
 		changes.Go(func() {
 			if _, err := c.ChangeCollection(ctx, "changed", change); err != nil {
 				t.Error(err)
@@ -162,7 +177,8 @@ func TestChangeCollection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := client.Properties{DefaultTTL: client.NoDefault, IndexingMode: client.Consistent, IncludedPaths: []string{"/a", "/b"}, PreviousImages: true}
+	want := client.Properties{DefaultTTL: client.NoDefault, IndexingMode: client.Consistent, IncludedPaths: []string{"/a", "/b"}, PreviousImages: true,
+		Metadata: map[string]string{"owner": "shop", "a": "b"}}
 	if got := after.Info().Properties; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"maps"
 	"time"
 
 	"github.com/lapsedb/lapse/schema"
@@ -71,6 +72,29 @@ func WarnBefore(d time.Duration) PropertyOption {
 			return ErrBadTTL.With("warn before %v: use whole seconds from 1 to %d, or 0 for no warnings", d, schema.MaxTTL)
 		}
 		p.WarnBefore = int32(d / time.Second)
+		return nil
+	}
+}
+
+// Metadata sets a string of the collection's metadata by its name, and keeps those of other
+// names. All names and values together have at most 16 KiB.
+func Metadata(name, value string) PropertyOption {
+	return func(p *Properties) error {
+		all := make(map[string]string)
+		maps.Copy(all, p.Metadata) // others share the map
+		all[name] = value
+		p.Metadata = all
+		return nil
+	}
+}
+
+// WithoutMetadata removes the metadata of these names.
+func WithoutMetadata(names ...string) PropertyOption {
+	return func(p *Properties) error {
+		p.Metadata = maps.Clone(p.Metadata)
+		for _, name := range names {
+			delete(p.Metadata, name)
+		}
 		return nil
 	}
 }
