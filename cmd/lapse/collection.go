@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,10 +21,11 @@ func newCollectionCommand(a *app) *cobra.Command {
 			"Create a collection. Without properties, nothing in it expires."),
 		newCollectionGetCommand(a, &conn),
 		newCollectionPutCommand(a, &conn, "replace", "Change properties of a collection, or replace all",
-			`Change the properties of a collection that flags name; the others stay as they are.
-JSON replaces all properties, '{}' by the defaults: --default-ttl off, --indexing-mode
-consistent, --include-path none, --previous-images and --warn-before off. A new default
-TTL covers existing documents at once; on a terminal, replace asks if any would expire.`),
+			`Change the properties of a collection that flags name; the others stay as they are, and
+so does metadata of other names. JSON replaces all properties, '{}' by the defaults:
+--default-ttl off, --indexing-mode consistent, --include-path none, --previous-images,
+--warn-before off and --metadata none. A new default TTL covers existing documents at once;
+on a terminal, replace asks if any would expire.`),
 		newCollectionDeleteCommand(a, &conn),
 		newCollectionListCommand(a, &conn),
 	)
@@ -139,6 +142,7 @@ type propertyFlags struct {
 	indexingMode           client.IndexingMode
 	includePaths           []string
 	previousImages         bool
+	metadata               []string // NAME=VALUE, or none
 }
 
 func (p *propertyFlags) addFlags(cmd *cobra.Command) {
@@ -149,6 +153,7 @@ func (p *propertyFlags) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&p.includePaths, "include-path", nil, "index the values at this JSON `POINTER`, like /customerId; repeat for more, or none for no index")
 	flags.BoolVar(&p.previousImages, "previous-images", true, "include the content in delete, expiry and warning events")
 	flags.StringVar(&p.warnBefore, "warn-before", "", "log a DocumentExpiring so long before each deadline: `SECONDS` or a duration, off for none")
+	flags.StringArrayVar(&p.metadata, "metadata", nil, "store a string with the collection, like owner=shop: `NAME=VALUE`; repeat for more, or none to remove all")
 }
 
 // change sets the properties that flags name.
@@ -192,6 +197,36 @@ func (p *propertyFlags) change(cmd *cobra.Command, properties map[string]any) er
 		}
 		properties["warnBefore"] = json.RawMessage(before)
 	}
+	if given("metadata") {
+		return p.changeMetadata(properties)
+	}
+	return nil
+}
+
+// changeMetadata sets the metadata that flags name and keeps that of other names.
+func (p *propertyFlags) changeMetadata(properties map[string]any) error {
+	if slices.Equal(p.metadata, []string{"none"}) {
+		properties["metadata"] = nil
+		return nil
+	}
+	changed := make(map[string]any)
+	for _, text := range p.metadata {
+		name, value, ok := strings.Cut(text, "=")
+		switch _, twice := changed[name]; {
+		case text == "none":
+			return usageErrorf("--metadata none removes all metadata: leave it or the others out")
+		case !ok || name == "":
+			return usageErrorf("--metadata %q: use NAME=VALUE, like owner=shop, or none", text)
+		case twice:
+			return usageErrorf("--metadata %s= given twice: use one of them", name)
+		}
+		changed[name] = value
+	}
+	if metadata, ok := properties["metadata"].(map[string]any); ok {
+		maps.Copy(metadata, changed)
+		changed = metadata
+	}
+	properties["metadata"] = changed
 	return nil
 }
 
