@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -139,11 +140,11 @@ func TestShorterTTL(t *testing.T) {
 	b.until(`document.querySelector('.summary').innerText.includes('TTL On: 30 min')`)
 }
 
-// TestWarningTime: the panel sets and removes the warning time and refuses an invalid
-// one; the warnings appear in the history and the feed.
+// TestWarningTime: the panel sets and removes the warning time, refuses an invalid one, and
+// keeps metadata; the warnings appear in the history and the feed.
 func TestWarningTime(t *testing.T) {
 	t.Parallel()
-	lapse, coll := serve(t, client.TTLPerDocument())
+	lapse, coll := serve(t, client.TTLPerDocument(), client.Metadata("owner", "shop"), client.Metadata("__proto__", `{"a":"é"}`))
 	b := openConsole(t, lapse, console.Options{Write: true})
 	b.visit("collections/" + coll.Name())
 	b.duration("Warn before", "1.5", "seconds")
@@ -181,6 +182,10 @@ func TestWarningTime(t *testing.T) {
 	b.until(`document.querySelector('input[aria-label="Warn before"]')?.value === '10'`)
 	eval[any](b, `(e => { e.value = ''; e.dispatchEvent(new Event('input', {bubbles: true})); })(document.querySelector('input[aria-label="Warn before"]'))`)
 	warns(false)
+	kept, err := lapse.Collection(t.Context(), coll.Name())
+	if err != nil || !maps.Equal(kept.Info().Metadata, coll.Info().Metadata) {
+		t.Errorf("the panel leaves %v of %v (%v)", kept.Info().Metadata, coll.Info().Metadata, err)
+	}
 }
 
 // TestStaleETagRefused: a change is refused if the displayed version is outdated.
