@@ -125,7 +125,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 func (a *app) command(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
-	err := refuseEmpty(root, args)
+	err := refuseGiven(root, args)
 	if err == nil {
 		err = root.ExecuteContext(ctx)
 	}

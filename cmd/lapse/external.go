@@ -57,7 +57,10 @@ func (f *loginFlag) Set(text string) error {
 	if value == "" {
 		return fmt.Errorf("the value for connection %s is empty: use CONNECTION=VALUE", connection)
 	}
-	if before, ok := f.logins[connection]; ok && before.way != f.way {
+	if before, ok := f.logins[connection]; ok {
+		if before.way == f.way {
+			return fmt.Errorf("%s is given, too, for the same connections: leave one out", before.value)
+		}
 		if connection == "" {
 			return fmt.Errorf("--%s is given, too: use one of them, or name a CONNECTION for each", before.way)
 		}

@@ -15,8 +15,8 @@ import (
 
 // queryFlags are the flags of query.
 type queryFlags struct {
-	where, params              string
-	idPrefix, cursor           string
+	params, idPrefix, cursor   string
+	where                      []string
 	param, orderBy, selections []string
 	limit                      int
 	minSeq                     uint64
@@ -49,7 +49,7 @@ func (f *queryFlags) addFlags(cmd *cobra.Command) {
 
 // addChoice adds the flags that choose documents by their content.
 func (f *queryFlags) addChoice(flags *pflag.FlagSet) {
-	flags.StringVarP(&f.where, "where", "w", "", "only documents that match this `CEL` expression")
+	flags.StringArrayVarP(&f.where, "where", "w", nil, "only documents that match this `CEL` expression; repeatable, all of them")
 	flags.StringArrayVarP(&f.param, "param", "p", nil, "set params.NAME to VALUE, JSON or else a string, also the empty one: `NAME=VALUE`; repeatable")
 	flags.StringVar(&f.params, "params", "", "params as a `JSON` object")
 }
@@ -74,8 +74,8 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 		return nil, err
 	}
 	switch {
-	case f.where != "":
-		opts = append(opts, client.Where(f.where, params))
+	case len(f.where) > 0:
+		opts = append(opts, client.Where(f.condition(), params))
 	case len(params) > 0:
 		return nil, usageErrorf("params given without --where: they are for its expression, as in --where 'doc.total > params.min' --param min=100")
 	}
@@ -120,6 +120,15 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 		opts = append(opts, client.MinSeq(f.minSeq))
 	}
 	return append(opts, client.FromCursor(f.cursor)), nil
+}
+
+// condition returns the condition that all of --where are. Each ends on its line, since a
+// comment does.
+func (f *queryFlags) condition() string {
+	if len(f.where) == 1 {
+		return f.where[0]
+	}
+	return "(" + strings.Join(f.where, "\n) && (") + "\n)"
 }
 
 // parameters merges --params and every --param.

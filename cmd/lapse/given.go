@@ -11,24 +11,28 @@ import (
 // listAnnotation marks a flag whose value is a list with commas, beside pflag's slices.
 const listAnnotation = "list"
 
-// refuseEmpty returns a usage error for a flag with an empty value, or an empty element in
-// a list: most likely a variable of the caller is unset, and a command without the flag
-// does more than the caller meant. It reads every value, also one that a later one
-// overrides, and leaves all other errors to the command.
-func refuseEmpty(root *cobra.Command, args []string) (refusal error) {
+// refuseGiven returns a usage error for flags that are surely given by mistake: with an empty
+// value or element of a list, since most likely a variable of the caller is unset, and twice,
+// since one of the values would not count. It reads every value, and leaves all other errors
+// to the command.
+func refuseGiven(root *cobra.Command, args []string) (refusal error) {
 	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return nil
 	}
 	cmd.InitDefaultHelpFlag()
 	cmd.InheritedFlags() // adds them to Flags
+	given := map[string]bool{}
 	_ = cmd.Flags().ParseAll(rest, func(flag *pflag.Flag, value string) error {
 		switch {
 		case value == "":
 			refusal = usageErrorf("--%s is empty: give a value, or leave the flag out", flag.Name)
 		case emptyElement(flag, value):
 			refusal = usageErrorf("--%s %q: an element is empty: leave it out", flag.Name, value)
+		case given[flag.Name] && !repeatable(flag):
+			refusal = usageErrorf("--%s is given twice, and only one would count: leave one out", flag.Name)
 		}
+		given[flag.Name] = true
 		return refusal
 	})
 	return refusal
@@ -38,4 +42,13 @@ func refuseEmpty(root *cobra.Command, args []string) (refusal error) {
 func emptyElement(flag *pflag.Flag, value string) bool {
 	_, list := flag.Annotations[listAnnotation]
 	return (list || flag.Value.Type() == "stringSlice") && slices.Contains(strings.Split(value, ","), "")
+}
+
+// repeatable reports whether each value of a flag counts.
+func repeatable(flag *pflag.Flag) bool {
+	switch flag.Value.(type) {
+	case pflag.SliceValue, *choicesFlag, *loginFlag:
+		return true
+	}
+	return false
 }
