@@ -18,12 +18,13 @@ import (
 // && || ! and comparisons of a path with a constant are evaluated here, directly on
 // the document's JSON; CEL evaluates the rest.
 type condition struct {
-	predicate predicate
-	names     []string // of its paths, as JSON pointers, by slot
-	paths     *values.Paths
-	params    []values.Pointer // that CEL reads, by slot
-	constants []constantSource
-	footprint int // bytes, estimated
+	predicate  predicate
+	names      []string // of its paths, as JSON pointers, by slot
+	paths      *values.Paths
+	params     []values.Pointer // that CEL reads, by slot
+	parameters []string         // that params must have
+	constants  []constantSource
+	footprint  int // bytes, estimated
 }
 
 // compiler compiles conditions.
@@ -78,6 +79,10 @@ func (c *compiler) compile(where string) (*condition, error) {
 	if err := unusable(native.Expr()); err != nil {
 		return nil, err
 	}
+	needed, err := parameters(native.Expr())
+	if err != nil {
+		return nil, err
+	}
 	bytes, err := footprint(native.Expr())
 	if err != nil {
 		return nil, err
@@ -104,7 +109,7 @@ func (c *compiler) compile(where string) (*condition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &condition{predicate: p, names: b.slots.names, params: b.params.pointers, paths: values.NewPaths(b.slots.pointers), constants: b.constants, footprint: bytes}, nil
+	return &condition{predicate: p, names: b.slots.names, params: b.params.pointers, parameters: needed, paths: values.NewPaths(b.slots.pointers), constants: b.constants, footprint: bytes}, nil
 }
 
 // loosen makes CEL check names and functions but not operand types, which depend on

@@ -80,7 +80,7 @@ func (e *Engine) Answer(ctx context.Context, store *projections.Store, ask Ask) 
 	if fault != nil {
 		return reply, fault
 	}
-	condition, fault := e.condition(q.where)
+	condition, fault := e.condition(&q)
 	if fault != nil {
 		return reply, fault
 	}
@@ -119,11 +119,20 @@ func (e *Engine) Answer(ctx context.Context, store *projections.Store, ask Ask) 
 	return reply, nil
 }
 
-// condition returns a compiled condition, nil for none.
-func (e *Engine) condition(where string) (*condition, *schema.Error) {
-	if where == "" {
+// condition returns the compiled condition of a request that has its params, nil for none.
+func (e *Engine) condition(r *request) (*condition, *schema.Error) {
+	if r.where == "" {
 		return nil, nil
 	}
+	c, fault := e.compiled(r.where)
+	if fault == nil {
+		fault = c.given(r.params)
+	}
+	return c, fault
+}
+
+// compiled returns a compiled condition.
+func (e *Engine) compiled(where string) (*condition, *schema.Error) {
 	if len(where) > e.limits.ExpressionBytes {
 		return nil, schema.ErrBadQuery.With("where has %d bytes: at most %d are allowed", len(where), e.limits.ExpressionBytes)
 	}

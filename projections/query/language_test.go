@@ -51,7 +51,8 @@ var language = []struct {
 	{`doc.a.b == null`, `"a":{"b":null}`, true},
 	{`doc.a.b == null`, `"a":{}`, false},
 	{`doc.a == doc.b`, `"c":1`, false},
-	{`doc.a == params.none`, `"a":1`, false},
+	{`doc.a == params.none || has(params.none)`, `"a":1`, false},
+	{`!(doc.a < params.none) && !has(params.none)`, `"a":1`, true},
 	{`doc.a >= params.min`, `"a":2.0`, true},
 
 	// Equality.
@@ -223,7 +224,7 @@ var language = []struct {
 	{`doc.a.exists(l, l.exists(e, e == doc.b))`, `"a":[1,[],[2,3]],"b":3`, true},
 	{`size(doc.tags.filter(t, t != 1)) == 2`, `"tags":[1,"x",null]`, true},
 	{`size(doc.tags.filter(t, true)) >= 0`, `"tags":5`, false},
-	{`!(params.none.exists(t, true))`, ``, true},
+	{`!(params.none.exists(t, true)) || has(params.none)`, ``, true},
 }
 
 // TestLanguage: the conditions of the table have its results.

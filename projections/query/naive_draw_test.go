@@ -29,14 +29,22 @@ func (c naiveCase) query() naiveResult {
 	return naiveQuery(naiveWithPrefix(c.Docs, c.IDPrefix), c.Policy.DefaultTTL, c.Now, c.Cond, c.Params, c.OrderBy, c.Select, c.Limit)
 }
 
+// where returns the condition, which may name params.zzz: params never have it.
+func (c naiveCase) where() string {
+	if c.Cond == nil {
+		return ""
+	}
+	where := c.Cond.CEL()
+	if strings.Contains(where, "params.zzz") {
+		where = "(" + where + ") || has(params.zzz)"
+	}
+	return where
+}
+
 // String returns the case as a failing test shows it.
 func (c naiveCase) String() string {
 	var b strings.Builder
-	where := ""
-	if c.Cond != nil {
-		where = c.Cond.CEL()
-	}
-	fmt.Fprintf(&b, "%+v, now %d\nprefix  %q\nwhere   %s\nparams  %s\norderBy %+v\nselect  %q\nlimit   %d, room %d\n", c.Policy, c.Now, c.IDPrefix, where, c.Params, c.OrderBy, c.Select, c.Limit, c.Room)
+	fmt.Fprintf(&b, "%+v, now %d\nprefix  %q\nwhere   %s\nparams  %s\norderBy %+v\nselect  %q\nlimit   %d, room %d\n", c.Policy, c.Now, c.IDPrefix, c.where(), c.Params, c.OrderBy, c.Select, c.Limit, c.Room)
 	for _, d := range c.Docs {
 		fmt.Fprintf(&b, "%s (ttl %d)\n", d.reply(), d.TTL)
 	}

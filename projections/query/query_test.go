@@ -112,7 +112,7 @@ func askFor(room int, engine *query.Engine, store *projections.Store, now int64,
 func (c naiveCase) body(limit int, cursor string, count bool) string {
 	m := map[string]any{"explain": true}
 	if c.Cond != nil {
-		m["where"] = c.Cond.CEL()
+		m["where"] = c.where()
 	}
 	if c.IDPrefix != "" {
 		m["idPrefix"] = c.IDPrefix
