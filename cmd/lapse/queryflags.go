@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // queryFlags are the flags of query.
@@ -73,9 +74,12 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case len(f.where) > 0:
-		opts = append(opts, client.Where(f.condition(), params))
+	where := f.condition()
+	switch unused := unusedParam(where, params); {
+	case where != "" && unused != "":
+		return nil, usageErrorf("params.%s is given, and --where does not use it: correct its name, or leave it out", unused)
+	case where != "":
+		opts = append(opts, client.Where(where, params))
 	case len(params) > 0:
 		return nil, usageErrorf("params given without --where: they are for its expression, as in --where 'doc.total > params.min' --param min=100")
 	}
@@ -122,11 +126,11 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	return append(opts, client.FromCursor(f.cursor)), nil
 }
 
-// condition returns the condition that all of --where are. Each ends on its line, since a
-// comment does.
+// condition returns the condition that all of --where are, "" for none. Each ends on its line,
+// since a comment does.
 func (f *queryFlags) condition() string {
-	if len(f.where) == 1 {
-		return f.where[0]
+	if len(f.where) < 2 {
+		return strings.Join(f.where, "")
 	}
 	return "(" + strings.Join(f.where, "\n) && (") + "\n)"
 }
@@ -137,6 +141,11 @@ func (f *queryFlags) parameters(given bool) (map[string]json.RawMessage, error) 
 	if given {
 		if err := json.Unmarshal([]byte(f.params), &params); err != nil || params == nil {
 			return nil, usageErrorf(`--params %.80q: give a JSON object like {"min":100}`, f.params)
+		}
+		members := 0
+		values.Value(f.params).Members(func([]byte, values.Value) bool { members++; return true })
+		if members > len(params) {
+			return nil, usageErrorf("--params %q: a member is given twice, and only one would count: leave one out", f.params)
 		}
 	}
 	for _, p := range f.param {

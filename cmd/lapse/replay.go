@@ -103,6 +103,15 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 		if strings.HasPrefix(file, "{") && !strings.HasPrefix(body, "{") && body != "" {
 			file, body = body, file
 		}
+		var query struct {
+			Where  string
+			Params map[string]json.RawMessage
+		}
+		if json.Unmarshal([]byte(body), &query) == nil { // else replay has the better message
+			if unused := unusedParam(query.Where, query.Params); unused != "" {
+				return nil, "", usageErrorf("--query: params.%s is given, and where does not use it: correct its name, or leave it out", unused)
+			}
+		}
 		all = append(all, func(ctx context.Context, replay *offline.Replay, now int64) ([]byte, bool, error) {
 			reply, err := replay.Query(ctx, now, name, []byte(body))
 			var page struct{ Cursor string }

@@ -110,7 +110,7 @@ func TestQueryByID(t *testing.T) {
 		`,"where":"doc.id == 'b'"`:                                               "b",
 		`,"where":"doc.id == 'x' || doc.id == 'y'"`:                              "",
 		`,"where":"doc.id in ['d', 'x', 'a', 'a', 7]"`:                           "a d",
-		`,"where":"doc.id in ['a', params.gone]"`:                                "",
+		`,"where":"doc.id in ['a', params.gone] && !has(params.gone)"`:           "",
 		`,"where":"doc.id in ['d', 'a'] && doc.id != 'a'"`:                       "d",
 		`,"where":"doc.id in ['d', 'a']","orderBy":[{"path":"/id","desc":true}]`: "d a",
 		`,"where":"doc.id == 7"`:                                                 "",
