@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -82,6 +83,9 @@ func (h *Handler) importLines(w http.ResponseWriter, r *http.Request) {
 	result := imported{Refused: []json.RawMessage{}}
 	im.Reject = result.refuse
 	if err := im.Run(ctx, schema.ReadLines(ctx, bytes.NewReader(body))); err != nil {
+		if file, ok := errors.AsType[schema.FileError](err); ok {
+			err = client.ErrBadRequest.With("%s", file)
+		}
 		refuseError(w, err)
 		return
 	}

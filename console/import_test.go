@@ -76,3 +76,16 @@ func TestImportOfBadLines(t *testing.T) {
 		}
 	}
 }
+
+// TestImportOfWrongFile: a file of another kind is refused as a whole.
+func TestImportOfWrongFile(t *testing.T) {
+	coll := collection(t)
+	s := start(t, console.Options{Write: true})
+	event := `{"seq":1,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","id":"a"}` + "\n"
+	for _, body := range []string{event, "[\n{}\n]", "id,total\na,5\n", "\x1F\x8B\x08"} {
+		response, text := send(t, s, "POST", "/api/import?collection="+coll.Name(), body, nil)
+		if response.StatusCode != 400 || !strings.Contains(text, "bad_request") {
+			t.Errorf("%.20q: %d %s", body, response.StatusCode, text)
+		}
+	}
+}

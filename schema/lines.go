@@ -36,6 +36,9 @@ type Line struct {
 // done, whose error comes last. Empty lines are left out. The error of a line that is no
 // event names the line and wraps that of ParseEventLine: reading may go on after it.
 //
+// A byte order mark at the beginning is skipped. A file without lines of JSON, as a compressed
+// one, has a FileError.
+//
 // Lines are read and parsed ahead, on a goroutine that ends with the loop, or once a
 // pending read returns.
 func ReadEvents(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
@@ -129,6 +132,10 @@ func (r *lineReader) run(parse func(*Line, []byte) error) {
 	in := bufio.NewReaderSize(r, readBytes)
 	next := lineOrError{Line: Line{Number: 1}}
 	var end error
+	if next.Bytes, end = begin(in); end != nil {
+		next.err, end = end, io.EOF
+		r.chunk = append(r.chunk, next)
+	}
 	for ; end == nil; next.Number++ {
 		var text []byte
 		var size int
@@ -149,6 +156,51 @@ func (r *lineReader) run(parse func(*Line, []byte) error) {
 		r.chunk = append(r.chunk, next)
 	}
 	_ = r.send() // fails if nobody waits for it
+}
+
+// FileError says of a file as a whole that it is of the wrong kind, and what to do.
+type FileError string
+
+func (e FileError) Error() string { return string(e) }
+
+// ByteOrderMark begins files of some editors. As a part of JSON it is an error.
+const ByteOrderMark = "\xEF\xBB\xBF"
+
+// fileKinds are the kinds of files without lines of JSON, by how they begin.
+var fileKinds = []struct {
+	begin string
+	is    FileError
+}{
+	{"\x1F\x8B", "the file is compressed by gzip: give its content, as `gzip -dc FILE` prints it"},
+	{"\x28\xB5\x2F\xFD", "the file is compressed by zstd: give its content, as `zstd -dc FILE` prints it"},
+	{"\xFD7zX", "the file is compressed by xz: give its content, as `xz -dc FILE` prints it"},
+	{"BZh", "the file is compressed by bzip2: give its content, as `bzip2 -dc FILE` prints it"},
+	{"PK\x03\x04", "the file is a zip archive: give the content of a file in it, as `unzip -p FILE NAME` prints it"},
+	{"\xFF\xFE", utf16},
+	{"\xFE\xFF", utf16},
+	{"{\x00", utf16},
+	{"\x00{", utf16},
+	{"[\x00", utf16},
+	{"\x00[", utf16},
+	{"[", "the file is a JSON array: give one JSON object a line, as `jq -c '.[]' FILE` prints them"},
+}
+
+const utf16 FileError = "the file is in UTF-16: give it in UTF-8, as `iconv -f UTF-16 -t UTF-8 FILE` prints it"
+
+// begin skips a byte order mark, whose size it returns, or returns a FileError.
+func begin(in *bufio.Reader) (mark int, err error) {
+	head, _ := in.Peek(4) // no line with JSON is shorter; an error comes again
+	if bytes.HasPrefix(head, []byte(ByteOrderMark)) {
+		mark, _ = in.Discard(len(ByteOrderMark))
+		head, _ = in.Peek(4)
+	}
+	head = bytes.TrimLeft(head, " \t\r\n")
+	for _, kind := range fileKinds {
+		if bytes.HasPrefix(head, []byte(kind.begin)) {
+			return mark, kind.is
+		}
+	}
+	return mark, nil
 }
 
 // readLine reads a line with its line feed, of one that is too long only the first bytes.

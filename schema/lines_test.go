@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -69,5 +70,48 @@ func TestReadMutationsBeforeMore(t *testing.T) {
 	}
 	if seen != 2 {
 		t.Errorf("%d lines and errors, want 2", seen)
+	}
+}
+
+// TestFileKinds: a byte order mark is no part of the first line, and a file that has no lines
+// of JSON is refused once, not line by line.
+func TestFileKinds(t *testing.T) {
+	const line = `{"seq":2,"time":"2015-05-17T10:05:00.000Z","type":"CollectionCreated","collection":"orders","body":{}}`
+	for file, want := range map[string]string{
+		line:                                    "1",
+		ByteOrderMark + line + "\n" + line:      "1\n2",
+		ByteOrderMark:                           "",
+		ByteOrderMark + "\n" + line:             "2",
+		"":                                      "",
+		"\n":                                    "",
+		"\x1F\x8B\x08\x00\n\n\n":                "the file is compressed by gzip: ",
+		"\x28\xB5\x2F\xFD\n\n":                  "the file is compressed by zstd: ",
+		"\xFD7zXZ\x00\n\n":                      "the file is compressed by xz: ",
+		"BZh91AY\n":                             "the file is compressed by bzip2: ",
+		"PK\x03\x04\n":                          "the file is a zip archive: ",
+		"\xFF\xFE{\x00\n\x00}\x00":              "the file is in UTF-16: ",
+		"\xFE\xFF\x00{\x00\n\x00}":              "the file is in UTF-16: ",
+		"{\x00\"\x00\n\x00":                     "the file is in UTF-16: ",
+		"\x00[\x00\n":                           "the file is in UTF-16: ",
+		"[\n" + line + ",\n" + line + "\n]":     "the file is a JSON array: ",
+		ByteOrderMark + "\n[{},\n{}]":           "the file is a JSON array: ",
+		"[" + strings.Repeat(" ", MaxLineBytes): "the file is a JSON array: ",
+	} {
+		for _, in := range []io.Reader{strings.NewReader(file), iotest.OneByteReader(strings.NewReader(file))} {
+			var got []string
+			size := 0
+			for l, err := range ReadEvents(t.Context(), in) {
+				if size += l.Bytes; err == nil {
+					got = append(got, strconv.Itoa(l.Number))
+				} else if errors.As(err, new(FileError)) {
+					got = append(got, strings.SplitAfter(err.Error(), ": ")[0])
+				} else {
+					t.Errorf("%.20q: %v", file, err)
+				}
+			}
+			if s := strings.Join(got, "\n"); s != want || want != "" && !strings.HasPrefix(want, "the") && size != len(file) {
+				t.Errorf("%.20q: %q, %d of %d bytes", file, s, size, len(file))
+			}
+		}
 	}
 }

@@ -79,13 +79,19 @@ func (im *Import) Count() Count {
 	return count
 }
 
-// Run imports lines. It tries again for a minute while there is no writer; any other error
+// Run imports lines. The error is a schema.FileError if the first ones show that they are no
+// documents, as the events of a log; the lines before are done then. It tries again for a minute while there is no writer; any other error
 // of a request is returned.
 func (im *Import) Run(ctx context.Context, lines iter.Seq2[schema.Line, error]) error {
 	var pending []*importLine // sent, in order
 	var unreadable error
 	batches := func(yield func(*client.Batch) bool) {
+		first := true
 		for line, err := range lines {
+			if err == nil {
+				err = misplaced(line, first)
+			}
+			first = false
 			l, b := &importLine{Line: line}, im.coll.Batch()
 			switch {
 			case err == nil:

@@ -115,7 +115,12 @@ func interrupted(ctx context.Context, err error, rules importer.Rules, last int,
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
+	_, wrongFile := errors.AsType[schema.FileError](err)
 	switch {
+	case wrongFile && last == 0:
+		return err
+	case wrongFile:
+		return fmt.Errorf("%w; done up to line %d", err, last)
 	case rules.DryRun:
 		return fmt.Errorf("%w: nothing is stored, start it again", err)
 	case rules.Create:

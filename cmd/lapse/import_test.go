@@ -88,3 +88,58 @@ func TestImportDryRun(t *testing.T) {
 		t.Error(asked)
 	}
 }
+
+// TestWrongFile: a file that is no lines of documents is refused in one line that says what it
+// is, and nothing of it is stored.
+func TestWrongFile(t *testing.T) {
+	s := newStandin(t)
+	s.answer("collection.get.orders", 200, `{"id":"orders"}`, false)
+	event := `{"seq":1,"time":"2015-05-17T10:05:03.000Z","type":"CollectionCreated","collection":"orders","body":{}}` + "\n"
+	for input, want := range map[string]string{
+		strings.Repeat(event, 50):                                         "line 1 is an event of a log, which would be stored as a document: ",
+		"[\n" + strings.Repeat(`{"id":"a"},`+"\n", 50) + `{"id":"b"}]`:    "the file is a JSON array: ",
+		strings.Repeat("{\n  \"id\": \"a\"\n}\n", 50):                     "the objects of the file have several lines: ",
+		"id,total\n" + strings.Repeat("a,5\n", 50):                        "the file is a table, as of CSV: ",
+		"\x1F\x8B\x08" + strings.Repeat("\n", 50):                         "the file is compressed by gzip: ",
+		"\xFF\xFE" + strings.Repeat("{\x00}\x00\n\x00", 50):               "the file is in UTF-16: ",
+		strings.Repeat(`{"at":"x","op":"document.get"}`+"\n", 12) + event: "", // refused line by line, up to the event
+	} {
+		s.forget()
+		_, stderr, code := importInto(t, s, input)
+		if want == "" {
+			want = "; done up to line 12\n"
+		} else if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "lapse: ") {
+			t.Errorf("%.30q: %s", input, stderr)
+		}
+		if asked := s.lastAsked(true); code != exitFailed || !strings.Contains(stderr, want) || strings.Contains(asked, "batch") {
+			t.Errorf("%.30q: exit %d, %s, asked %s", input, code, stderr, asked)
+		}
+	}
+}
+
+// TestByteOrderMark: no command that reads JSON from a file or standard input minds the mark
+// that some editors put at its beginning.
+func TestByteOrderMark(t *testing.T) {
+	s := newStandin(t)
+	s.answer("collection.get.orders", 200, `{"id":"orders"}`, false)
+	s.answer("batch.orders", 200, `{"results":[{"code":201}]}`, false)
+	s.answer("document.upsert.orders.a", 201, `{"id":"a"}`, false)
+	s.answer("collection.create.orders", 201, `{"id":"orders"}`, false)
+	server := " --server " + s.server.ClientURL()
+	event := `{"seq":1,"time":"2015-05-17T10:05:03.000Z","type":"CollectionCreated","collection":"orders","body":{}}`
+	for command, input := range map[string]string{
+		"import orders -" + server:            `{"id":"a"}`,
+		"document upsert orders a -" + server: `{"id":"a"}`,
+		"collection create orders -" + server: `{}`,
+		"replay -":                            event,
+		"audit - --partial":                   event,
+		"simulate -":                          `{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"orders"}`,
+	} {
+		var out bytes.Buffer
+		s.forget()
+		code := newApp(strings.NewReader(schema.ByteOrderMark+input+"\n"), &out, &out).run(t.Context(), strings.Fields(command))
+		if code != exitDone || strings.Contains(s.lastAsked(true), schema.ByteOrderMark) {
+			t.Errorf("lapse %s: exit %d, %s", command, code, &out)
+		}
+	}
+}

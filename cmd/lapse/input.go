@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -38,6 +39,7 @@ func (a *app) readArgument(arg string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("standard input: %w", err)
 	}
+	body = bytes.TrimPrefix(body, []byte(schema.ByteOrderMark))
 	if len(body) == 0 {
 		return nil, usageErrorf("standard input is empty: give JSON, '{}' for an object without members")
 	}
