@@ -93,7 +93,7 @@ last event is pending, not missing. Documents are in temporary files (TMPDIR).`,
 		if n, shown := report.Count(), len(report.Findings); n > uint64(shown) {
 			return fmt.Errorf("the audit has %d findings and prints the first ones of each rule, %d: start with sequence %d", n, shown, report.Findings[0].Seq)
 		} else if n > 0 {
-			return fmt.Errorf("the audit has %d finding(s): start with sequence %d", n, report.Findings[0].Seq)
+			return fmt.Errorf("the audit has %s: start with sequence %d", plural(n, "finding"), report.Findings[0].Seq)
 		}
 		return nil
 	}
@@ -110,8 +110,8 @@ func refuseOtherLog(ctx context.Context, lapse *client.Client, last uint64) erro
 	if err != nil || status.Seq == 0 { // nobody has more
 		return nil
 	}
-	return fmt.Errorf("the log of database %s is empty in this NATS account, and lapse serves one of %d events: log in to the account that has it; "+
-		"remove stream LAPSE_%[1]s from this one if a lapse created it here by mistake", lapse.Database(), status.Seq)
+	return fmt.Errorf("the log of database %s is empty in this NATS account, and lapse serves one of %s: log in to the account that has it; "+
+		"remove stream LAPSE_%[1]s from this one if a lapse created it here by mistake", lapse.Database(), plural(status.Seq, "event"))
 }
 
 // auditFile audits an exported log.

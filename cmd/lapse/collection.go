@@ -29,6 +29,7 @@ on a terminal, replace asks if any would expire.`),
 		newCollectionDeleteCommand(a, &conn),
 		newCollectionListCommand(a, &conn),
 	)
+	cmd.Example = "  lapse collection create sessions --default-ttl 30m\n  lapse collection list"
 	conn.addFlags(cmd)
 	return cmd
 }
@@ -106,7 +107,7 @@ func (c *confirmation) askTTL(ctx context.Context, conn *connection, name string
 	if err != nil || forecast.AtOnce == 0 {
 		return err
 	}
-	return c.ask(ctx, fmt.Sprintf("%d of %d document(s) in collection %s expire at once by this default TTL. Change it?", forecast.AtOnce, forecast.Documents, name))
+	return c.ask(ctx, fmt.Sprintf("%d of %s in collection %s expire at once by this default TTL. Change it?", forecast.AtOnce, plural(forecast.Documents, "document"), name))
 }
 
 // changeCollection sets the properties that flags name, keeps the others, and returns
@@ -231,7 +232,7 @@ func (p *propertyFlags) changeMetadata(properties map[string]any) error {
 }
 
 func newCollectionGetCommand(a *app, conn *connection) *cobra.Command {
-	cmd := &cobra.Command{Use: "get COLL", Short: "Show a collection, with the number and size of its documents", Args: arguments(1, 1)}
+	cmd := &cobra.Command{Use: "get COLL", Short: "Show a collection, with the number and size of its documents", Example: "  lapse collection get sessions", Args: arguments(1, 1)}
 	out := a.addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		reply, err := conn.do(cmd.Context(), "collection.get", args[0], "", nil)
@@ -249,7 +250,8 @@ func newCollectionDeleteCommand(a *app, conn *connection) *cobra.Command {
 		Short: "Delete a collection with all its documents",
 		Long: `Delete a collection with all its documents. On a terminal it says how many these are
 and asks.`,
-		Args: arguments(1, 1),
+		Example: "  lapse collection delete sessions",
+		Args:    arguments(1, 1),
 	}
 	sure := a.addYesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -258,7 +260,7 @@ and asks.`,
 			if err != nil {
 				return err
 			}
-			if err := sure.ask(cmd.Context(), fmt.Sprintf("Delete collection %s with %d document(s)?", args[0], c.Documents)); err != nil {
+			if err := sure.ask(cmd.Context(), fmt.Sprintf("Delete collection %s with %s?", args[0], plural(c.Documents, "document"))); err != nil {
 				return err
 			}
 		}
@@ -269,7 +271,7 @@ and asks.`,
 }
 
 func newCollectionListCommand(a *app, conn *connection) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the collections", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "list", Short: "List the collections", Example: "  lapse collection list", Args: arguments(0, 0)}
 	out := a.addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return listCollections(cmd.Context(), conn, out)

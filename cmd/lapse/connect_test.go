@@ -39,10 +39,12 @@ func TestContext(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	var out bytes.Buffer
-	code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), []string{"--version"})
-	if code != 0 || out.String() != versionLine()+"\n" {
-		t.Errorf("%d %q", code, out.String())
+	for _, arg := range []string{"--version", "version"} {
+		var out bytes.Buffer
+		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), []string{arg})
+		if code != 0 || out.String() != versionLine()+"\n" {
+			t.Errorf("%s: %d %q", arg, code, out.String())
+		}
 	}
 }
 

@@ -27,7 +27,10 @@ func newDocumentCommand(a *app) *cobra.Command {
 		newDocumentRestoreCommand(a, &conn),
 		newDocumentHoldCommand(a, &conn),
 		newDocumentReleaseCommand(a, &conn),
+		newDocumentListCommand(a, &conn),
 	)
+	cmd.Example = `  lapse document upsert sessions 83.149.9.216 '{"requests":1}' --ttl 30m
+  lapse document list sessions`
 	conn.addFlags(cmd)
 	return cmd
 }
@@ -157,7 +160,7 @@ func withTTL(body []byte, ttl string) ([]byte, error) {
 
 func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 	var minSeq uint64
-	cmd := &cobra.Command{Use: "get COLL ID", Short: "Show a document", Args: arguments(2, 2)}
+	cmd := &cobra.Command{Use: "get COLL ID", Short: "Show a document", Example: "  lapse document get sessions 83.149.9.216", Args: arguments(2, 2)}
 	out := a.addOutputFlag(cmd)
 	cmd.Flags().Uint64Var(&minSeq, "min-seq", 0, "wait until the state includes log sequence `SEQ`")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -303,6 +306,7 @@ func newDocumentRestoreCommand(a *app, conn *connection) *cobra.Command {
 		Short: "Bring back a document that expired or was deleted",
 		Long: `restore creates the document again with its last content, or that of --version, as a new
 event of the log. Its ttl is as it was and counts from now. lapse history shows the versions.`,
+		Example: `  lapse document restore sessions 83.149.9.216 --version 5`,
 	}
 	cmd.Flags().StringVar(&version, "version", "", "the version to restore, an `ETAG`")
 	return a.documentChange(conn, cmd, func() ([]byte, error) {
@@ -330,6 +334,6 @@ func newDocumentHoldCommand(a *app, conn *connection) *cobra.Command {
 }
 
 func newDocumentReleaseCommand(a *app, conn *connection) *cobra.Command {
-	return a.documentChange(conn, &cobra.Command{Use: "release", Short: "End the hold of a document"}, noBody,
+	return a.documentChange(conn, &cobra.Command{Use: "release", Short: "End the hold of a document", Example: "  lapse document release orders SO05"}, noBody,
 		"released", func(b *client.Batch, id string, unchanged client.OperationOption) { b.Release(id, unchanged) })
 }

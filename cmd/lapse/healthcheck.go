@@ -23,10 +23,11 @@ const healthTimeout = 4 * time.Second
 // which serve reads whatever its arguments are.
 func newHealthcheckCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:    "healthcheck PATH",
-		Short:  "Exit with 1 unless the serve with --health-socket PATH is ready",
-		Hidden: true,
-		Args:   arguments(1, 1),
+		Use:     "healthcheck PATH",
+		Short:   "Exit with 1 unless the serve with --health-socket PATH is ready",
+		Example: "  lapse healthcheck /run/lapse.sock",
+		Hidden:  true,
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), healthTimeout)
 			defer cancel()

@@ -14,10 +14,11 @@ func newHistoryCommand(a *app) *cobra.Command {
 	var conn connection
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "history COLL ID",
-		Short: "Show the events of a document, newest first",
-		Long:  "history shows the events of a document, newest first, also of an expired or deleted one\nand of earlier documents with the same id. If a document was deleted with its collection,\nits last event is the CollectionDeleted.",
-		Args:  arguments(2, 2),
+		Use:     "history COLL ID",
+		Short:   "Show the events of a document, newest first",
+		Long:    "history shows the events of a document, newest first, also of an expired or deleted one\nand of earlier documents with the same id. If a document was deleted with its collection,\nits last event is the CollectionDeleted.",
+		Example: "  lapse history sessions 83.149.9.216",
+		Args:    arguments(2, 2),
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)

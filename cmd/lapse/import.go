@@ -107,7 +107,7 @@ func (out *output) importFile(ctx context.Context, conn *connection, collection,
 	if err := out.imported(count, rules, coll.Name(), time.Since(began)); err != nil || count.Refused == 0 {
 		return err
 	}
-	return fmt.Errorf("%d of %d lines were refused%s", count.Refused, count.Lines, kept.advice())
+	return fmt.Errorf("%d of %s refused%s", count.Refused, plural(count.Lines, "line"), kept.advice())
 }
 
 // interrupted adds to err where to go on, after the last line that is done.

@@ -32,7 +32,7 @@ func TestImportRejects(t *testing.T) {
 	input := "{\"id\":\"a\x01\"}\nnot \xff JSON\n{\"total\":1}\n" + strings.Repeat("x", schema.MaxLineBytes) + "\n" +
 		`{"id":"b","x":"` + strings.Repeat("y", schema.MaxDocumentBytes) + "\"}\n"
 	_, stderr, code := importInto(t, s, input, "--rejects", rejects)
-	if code != 1 || stderr != "lapse: 5 of 5 lines were refused: they are in "+rejects+"\n" {
+	if code != 1 || stderr != "lapse: 5 of 5 lines refused: they are in "+rejects+"\n" {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	text, err := os.ReadFile(rejects)

@@ -8,10 +8,11 @@ import (
 // newManCommand writes the manual pages that packages contain.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write a manual page for each command into DIR",
-		Hidden: true,
-		Args:   arguments(1, 1),
+		Use:     "man DIR",
+		Short:   "Write a manual page for each command into DIR",
+		Example: "  lapse man /usr/local/share/man/man1",
+		Hidden:  true,
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, built := cmd.Root(), buildDate()
 			root.DisableAutoGenTag = true // it has the date of today

@@ -76,7 +76,7 @@ func (m *many) run(cmd *cobra.Command, conn *connection, collection string, add 
 		found = append(found, item)
 	}
 	if len(found) > 0 && m.needed() {
-		if err := m.ask(ctx, fmt.Sprintf("%s: %d document(s) of collection %s match. Go on?", cmd.Name(), len(found), collection)); err != nil {
+		if err := m.ask(ctx, fmt.Sprintf("%s: %s of collection %s found. Go on?", cmd.Name(), plural(len(found), "document"), collection)); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func (m *many) change(ctx context.Context, coll *client.Collection, found []clie
 			if ctx.Err() != nil {
 				err = errors.New("interrupted")
 			}
-			return fmt.Errorf("%w; %d of %d document(s) %s: run it again for the rest", err, done, len(found), m.did)
+			return fmt.Errorf("%w; %d of %s %s: run it again for the rest", err, done, plural(len(found), "document"), m.did)
 		}
 		switch err := results[0].Err; {
 		case err == nil:
@@ -127,5 +127,5 @@ func (m *many) change(ctx context.Context, coll *client.Collection, found []clie
 	if refused > mostRejectsShown {
 		of = fmt.Sprintf(" of the first %d", mostRejectsShown)
 	}
-	return fmt.Errorf("%d of %d document(s) were refused: the lines above say why%s", refused, len(found), of)
+	return fmt.Errorf("%d of %s refused: the lines above say why%s", refused, plural(len(found), "document"), of)
 }

@@ -151,6 +151,14 @@ func (out *output) render(t table.Writer) error {
 	return err
 }
 
+// plural writes how many of a noun there are: 1 document, 2 documents.
+func plural[N int | int64 | uint64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // describeTTL describes a defaultTtl.
 func describeTTL(seconds int64) string {
 	switch {

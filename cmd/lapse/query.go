@@ -14,7 +14,6 @@ import (
 
 func newQueryCommand(a *app) *cobra.Command {
 	var conn connection
-	var f queryFlags
 	cmd := &cobra.Command{
 		Use:   "query COLL",
 		Short: "Find documents by their content",
@@ -23,8 +22,9 @@ params, or all of them, in the order of their ids unless --order-by says otherwi
 path is a.b or /a/b.
 
 On a terminal it prints a table, otherwise or with --json one JSON document per line.
-A line on standard error says that more documents match; with --explain it has the plan
-and the cursor, {"plan":{…},"cursor":"…"}, on a terminal in words.`,
+A line on standard error says that more documents match, which is exit 1 unless --all or
+--limit is given or the output is a terminal. With --explain a line there has the plan and
+the cursor, {"plan":{…},"cursor":"…"}, on a terminal in words.`,
 		Example: `  lapse query orders --where 'doc.total > 100' --order-by -total,customer
   lapse query orders --where 'doc.customer == params.c' --param c=C1
   lapse query orders --where 'doc.total > 100' --count
@@ -32,13 +32,21 @@ and the cursor, {"plan":{…},"cursor":"…"}, on a terminal in words.`,
   lapse query orders --all > orders.jsonl`,
 		Args: arguments(1, 1),
 	}
-	runQuery(a, cmd, &conn, &f)
-	return cmd
+	conn.addFlags(cmd)
+	return runQuery(a, cmd, &conn)
+}
+
+func newDocumentListCommand(a *app, conn *connection) *cobra.Command {
+	return runQuery(a, &cobra.Command{
+		Use:     "list COLL",
+		Short:   "List the documents of a collection, as query does",
+		Example: "  lapse document list sessions --id-prefix 83.149. --all",
+		Args:    arguments(1, 1),
+	}, conn)
 }
 
 func newDueCommand(a *app) *cobra.Command {
 	var conn connection
-	var f queryFlags
 	cmd := &cobra.Command{
 		Use:   "due COLL",
 		Short: "Show the documents that expire soon",
@@ -48,13 +56,13 @@ the member _deadline, unix seconds. It reads the expiry index, not the whole col
   lapse due orders --next 7d --where 'doc.total > 100' --count`,
 		Args: arguments(1, 1),
 	}
-	runQuery(a, cmd, &conn, &f)
-	return cmd
+	conn.addFlags(cmd)
+	return runQuery(a, cmd, &conn)
 }
 
-// runQuery gives a command the flags of a query, and runs it.
-func runQuery(a *app, cmd *cobra.Command, conn *connection, f *queryFlags) {
-	conn.addFlags(cmd)
+// runQuery gives a command the flags of a query, lets it run one, and returns it.
+func runQuery(a *app, cmd *cobra.Command, conn *connection) *cobra.Command {
+	var f queryFlags
 	out := a.addOutputFlag(cmd)
 	f.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -74,8 +82,10 @@ func runQuery(a *app, cmd *cobra.Command, conn *connection, f *queryFlags) {
 		if f.count {
 			return out.count(cmd.Context(), coll, opts, f.explain)
 		}
-		return out.query(cmd.Context(), coll, opts, f.explain)
+		chosen := f.all || cmd.Flags().Changed("limit")
+		return out.query(cmd.Context(), coll, opts, f.explain, chosen)
 	}
+	return cmd
 }
 
 // count prints the number of matching documents.
@@ -94,8 +104,9 @@ func (out *output) count(ctx context.Context, coll *client.Collection, opts []cl
 	return out.plan(plan, "")
 }
 
-// query prints the matching documents, page by page.
-func (out *output) query(ctx context.Context, coll *client.Collection, opts []client.QueryOption, explain bool) error {
+// query prints the matching documents, page by page. Unless the caller has chosen how many, it
+// is an error if a file or program gets only the first of them.
+func (out *output) query(ctx context.Context, coll *client.Collection, opts []client.QueryOption, explain, chosen bool) error {
 	var plan client.Plan
 	if explain {
 		opts = append(opts, client.Explain(&plan))
@@ -118,9 +129,15 @@ func (out *output) query(ctx context.Context, coll *client.Collection, opts []cl
 		return err
 	}
 	if explain {
-		return out.plan(plan, cursor)
+		if err := out.plan(plan, cursor); err != nil {
+			return err
+		}
 	}
-	if cursor != "" {
+	switch {
+	case cursor == "":
+	case !chosen && !out.isTerminal(out.stdout):
+		return fmt.Errorf("more documents match than the %d that are printed: use --all or --limit, or continue with --cursor %s", printer.printed, cursor)
+	case !explain:
 		out.leftOut("more documents match: continue with --cursor %s, or use --all", printable(cursor))
 	}
 	return nil
@@ -131,7 +148,7 @@ func incomplete(ctx context.Context, err error, printed int, cursor string) erro
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
-	return fmt.Errorf("%w: %d documents are printed, continue with --cursor %s", err, printed, cursor)
+	return fmt.Errorf("%w; %s printed: continue with --cursor %s", err, plural(printed, "document"), cursor)
 }
 
 // plan prints the plan of a query and the next cursor on standard error.

@@ -117,7 +117,7 @@ func (p *documentPrinter) end() error {
 	if err := p.flush(); err != nil || p.dropped == 0 {
 		return err
 	}
-	p.out.leftOut("%d column(s) left out: choose some with --select, or use --json or a wider terminal", p.dropped)
+	p.out.leftOut("%s left out: choose some with --select, or use --json or a wider terminal", plural(p.dropped, "column"))
 	return nil
 }
 

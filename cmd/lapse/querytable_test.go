@@ -60,7 +60,39 @@ func TestDocumentPrinterIsBounded(t *testing.T) {
 	if title := strings.Fields(lines[mostRows+1]); title[0] != "id" || len(title) != len(strings.Fields(lines[mostRows+2])) {
 		t.Errorf("titles %v", title)
 	}
-	if footer := lines[mostRows+3]; !strings.Contains(footer, "column(s) left out") {
+	if footer := lines[mostRows+3]; !strings.Contains(footer, "columns left out") {
 		t.Errorf("at the end %q", footer)
+	}
+}
+
+// TestQueryOfAPart: a file or program that gets a part of the documents hears of it by the exit
+// code, unless it asked for a part.
+func TestQueryOfAPart(t *testing.T) {
+	s := newStandin(t)
+	s.answer("collection.get.orders", 200, `{"id":"orders"}`, false)
+	documents := strings.Repeat(`,{"id":"a"}`, 100)[1:]
+	s.answer("query.orders", 200, `{"documents":[`+documents+`],"cursor":"Cq"}`, false)
+	for _, row := range []struct {
+		command  string
+		terminal bool
+		code     int
+	}{
+		{"query orders", false, exitFailed},
+		{"query orders --explain", false, exitFailed},
+		{"query orders --cursor Cp", false, exitFailed},
+		{"due orders", false, exitFailed},
+		{"document list orders", false, exitFailed},
+		{"query orders --limit 100", false, exitDone},
+		{"document list orders -n 100", false, exitDone},
+		{"query orders", true, exitDone},
+		{"query orders --json", true, exitDone},
+	} {
+		var out, errs bytes.Buffer
+		a := newApp(strings.NewReader(""), &out, &errs)
+		a.isTerminal = func(any) bool { return row.terminal }
+		code := a.run(t.Context(), append(strings.Fields(row.command), "--server", s.server.ClientURL()))
+		if last := errs.String()[strings.LastIndex("\n"+strings.TrimSpace(errs.String()), "\n"):]; code != row.code || strings.Count(out.String(), "a") != 100 || !strings.HasPrefix(last, "lapse: more documents match") {
+			t.Errorf("lapse %s, terminal %t: exit %d, %s", row.command, row.terminal, code, &errs)
+		}
 	}
 }

@@ -179,7 +179,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 		}
 	}
 	if n := replay.Mismatches(); n > 0 {
-		mismatches := fmt.Errorf("%d of %d events do not fit the events before them and are left out: give the whole log from its beginning; `lapse audit` lists them", n, count)
+		mismatches := fmt.Errorf("%d of %s left out, as not fitting the events before: give the whole log from its beginning; `lapse audit` lists them", n, plural(count, "event"))
 		if refused != nil {
 			return fmt.Errorf("%w; %w", refused, mismatches)
 		}

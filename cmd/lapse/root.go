@@ -42,7 +42,8 @@ func newRootCommand(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	root.AddCommand(newManCommand(), newHealthcheckCommand(a))
+	root.AddCommand(newManCommand(), newHealthcheckCommand(a), newVersionCommand(a))
+	addHelp(root)
 	root.InitDefaultCompletionCmd()
 	walk(root, func(cmd *cobra.Command) {
 		if !cmd.Runnable() {
@@ -52,6 +53,20 @@ func newRootCommand(a *app) *cobra.Command {
 		complete(cmd)
 	})
 	return root
+}
+
+// addHelp adds the command help, which refuses what is no command.
+func addHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Example = "  lapse help query"
+	help.Args = func(_ *cobra.Command, args []string) error {
+		cmd, rest, err := root.Find(args)
+		if err == nil && cmd.HasSubCommands() {
+			err = noSuchCommand(cmd, rest)
+		}
+		return err
+	}
 }
 
 // group returns a command that only has subcommands.
@@ -92,7 +107,7 @@ func arguments(least, most int) cobra.PositionalArgs {
 			return usageErrorf("argument %d is empty: use `%s`", i+1, useLine(cmd))
 		}
 		if len(args) < least || len(args) > most {
-			return usageErrorf("%d argument(s) given: use `%s`", len(args), useLine(cmd))
+			return usageErrorf("%s given: use `%s`", plural(len(args), "argument"), useLine(cmd))
 		}
 		return nil
 	}

@@ -27,6 +27,8 @@ func newSimulateCommand(a *app) *cobra.Command {
 applies them as serve does, with a clock that jumps, and prints every event of the
 resulting log. The same input gives the same bytes. The clock stops at the end of the
 year 9999: documents that expire later stay.`,
+		Example: `  lapse simulate mutations.jsonl > log.jsonl
+  lapse simulate mutations.jsonl --until 2015-05-18T00:00:00Z | lapse replay -`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var limit *time.Time

@@ -18,12 +18,14 @@ import (
 )
 
 func newSnapshotCommand(a *app) *cobra.Command {
-	return group("snapshot", "Create, list, verify and restore snapshots",
+	cmd := group("snapshot", "Create, list, verify and restore snapshots",
 		newSnapshotCreateCommand(a),
 		newSnapshotListCommand(a),
 		newSnapshotVerifyCommand(a),
 		newSnapshotRestoreCommand(a),
 	)
+	cmd.Example = "  lapse snapshot create\n  lapse snapshot list"
+	return cmd
 }
 
 // snapshotTimeout is the timeout of snapshot requests.
@@ -31,7 +33,7 @@ const snapshotTimeout = time.Hour
 
 func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var conn connection
-	cmd := &cobra.Command{Use: "create", Short: "Create a snapshot now and verify it", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "create", Short: "Create a snapshot now and verify it", Example: "  lapse snapshot create", Args: arguments(0, 0)}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +49,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 
 func newSnapshotListCommand(a *app) *cobra.Command {
 	var conn connection
-	cmd := &cobra.Command{Use: "list", Short: "List snapshots, newest first", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "list", Short: "List snapshots, newest first", Example: "  lapse snapshot list", Args: arguments(0, 0)}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -100,7 +102,8 @@ func newSnapshotVerifyCommand(a *app) *cobra.Command {
 		Short: "Read a snapshot back and count its documents",
 		Long: `verify reads a snapshot back, the newest if none is named, counts its documents and
 compares them with its digest. It ends with 1 if the snapshot is not sound.`,
-		Args: arguments(0, 1),
+		Example: "  lapse snapshot verify\n  lapse snapshot verify 4711",
+		Args:    arguments(0, 1),
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)

@@ -36,7 +36,7 @@ func (out *output) statusPage(s client.Status, rate string) string {
 	}
 	clock := "right"
 	if c := s.Clock; c.Suspect {
-		clock = p.paint(fmt.Sprintf("suspect for %s, %d writes refused: %s", ms(c.ForMs), c.Refused, printable(c.Reason)), color.FgRed)
+		clock = p.paint(fmt.Sprintf("suspect for %s, %s refused: %s", ms(c.ForMs), plural(c.Refused, "write"), printable(c.Reason)), color.FgRed)
 	}
 	row("clock", clock)
 	gap()
@@ -164,7 +164,7 @@ func (out *output) processesPage(all []client.Process) ([]byte, error) {
 			of = " of database " + printable(database)
 		}
 		if n := writers[database]; n != 1 {
-			trouble = append(trouble, fmt.Sprintf("%d writers%s: there should be one", n, of))
+			trouble = append(trouble, fmt.Sprintf("%s%s: there should be one", plural(n, "writer"), of))
 		}
 	}
 	for _, line := range trouble {

@@ -30,6 +30,19 @@ func TestHelpWidth(t *testing.T) {
 	})
 }
 
+// TestExamples: every help has an example that begins with the command, which exists.
+func TestExamples(t *testing.T) {
+	root := newRootCommand(newApp(strings.NewReader(""), io.Discard, io.Discard))
+	walk(root, func(cmd *cobra.Command) {
+		if strings.HasPrefix(cmd.CommandPath(), "lapse completion") {
+			return // cobra's, with examples in its text
+		}
+		if !strings.Contains(cmd.Example, cmd.CommandPath()) {
+			t.Errorf("%s: no example in %q", cmd.CommandPath(), cmd.Example)
+		}
+	})
+}
+
 // TestCompletion: shells complete choices, collections, files and nothing else, and an
 // unreachable server is no error.
 func TestCompletion(t *testing.T) {

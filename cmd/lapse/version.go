@@ -2,11 +2,14 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
 // What a release is built with, by -ldflags "-X main.version=… -X main.commit=… -X main.date=…".
@@ -46,7 +49,7 @@ const unknownVersion = "(devel)"
 // shortCommit is as long as the commit in a pseudo-version.
 const shortCommit = 12
 
-// versionLine is what lapse --version prints.
+// versionLine is what lapse version and lapse --version print.
 func versionLine() string {
 	parts := []string{"lapse " + version}
 	if commit != "" {
@@ -56,6 +59,19 @@ func versionLine() string {
 		parts = append(parts, date)
 	}
 	return strings.Join(append(parts, runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH), ", ")
+}
+
+func newVersionCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version, commit and platform",
+		Example: "  lapse version",
+		Args:    arguments(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(a.stdout, versionLine())
+			return err
+		},
+	}
 }
 
 // buildDate returns the time of the commit, or that of 1970 if it is unknown: what is made
