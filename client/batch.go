@@ -164,6 +164,8 @@ type Result struct {
 	Body json.RawMessage // the document, nil after a delete or an error
 	Err  error           // coded, nil if the operation succeeded
 
+	Lifetime // of the live document that the result is about
+
 	gets bool        // it is of a get
 	at   DecodeError // what Decode knows of the document
 }
@@ -191,7 +193,9 @@ func Decode[T any](r Result) (Item[T], error) {
 		return Item[T]{}, r.Err
 	}
 	r.at.Body = r.Body
-	return itemOf[T](r.at, r.Code)
+	item, err := itemOf[T](r.at, r.Code)
+	item.Lifetime = r.Lifetime
+	return item, err
 }
 
 // Run sends the batch. Each operation succeeds or fails on its own. Run fails only if the
@@ -283,15 +287,23 @@ func (r *Result) UnmarshalJSON(data []byte) error { return r.read(bytes.Clone(da
 
 func (r *Result) read(result values.Value) (err error) {
 	*r = Result{}
+	var l schema.Lifetime
 	result.Members(func(name []byte, value values.Value) bool {
 		switch string(name) {
 		case "code":
 			r.Code, err = strconv.Atoi(string(value))
 		case "body":
 			r.Body = json.RawMessage(value)
+		case "deadline":
+			l.Deadline.At, err = strconv.ParseInt(string(value), 10, 64)
+		case "rule":
+			l.Deadline.Rule = schema.ParseRule(string(value.Text()))
+		case "hold":
+			l.Held, l.Reason = true, string(value.Text())
 		}
 		return err == nil
 	})
+	r.Lifetime = lifetimeOf(l)
 	if r.Code >= 400 {
 		r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
 	}

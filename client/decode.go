@@ -73,24 +73,21 @@ func itemOf[T any](at DecodeError, status int) (Item[T], error) {
 	if err != nil {
 		return Item[T]{ID: at.ID}, at.because(garbled(err))
 	}
-	item := Item[T]{ID: system.ID, Modified: timeOf(system.TS), ETag: system.ETag, Created: status == 201}
-	if system.Deadline != 0 {
-		item.Deadline = timeOf(system.Deadline)
-	}
+	item := Item[T]{ID: system.ID, Modified: timeOf(system.TS), ETag: system.ETag, Created: status == 201, Lifetime: lifetimeOf(system.Lifetime)}
 	at.ID, at.ETag = cmp.Or(system.ID, at.ID), system.ETag
 	item.Value, err = decode[T](at)
 	return item, err
 }
 
 // leftOut are the members without which a document is decoded, one choice after the
-// other, until it fits. Deadline and ttl may be content.
+// other, until it fits. The lifetime and ttl may be content.
 var leftOut = [][]string{
 	nil,
 	{"_ts", "_etag"},
-	{"_ts", "_etag", "_deadline"},
-	{"_ts", "_etag", "_deadline", "ttl"},
-	{"_ts", "_etag", "_deadline", "id"},
-	{"_ts", "_etag", "_deadline", "ttl", "id"},
+	{"_ts", "_etag", "_deadline", "_rule", "_hold"},
+	{"_ts", "_etag", "_deadline", "_rule", "_hold", "ttl"},
+	{"_ts", "_etag", "_deadline", "_rule", "_hold", "id"},
+	{"_ts", "_etag", "_deadline", "_rule", "_hold", "ttl", "id"},
 }
 
 // decode decodes the document at.Body into a T. Members that lapse adds must not prevent

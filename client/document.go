@@ -19,8 +19,7 @@ type Item[T any] struct {
 	// Created reports whether an upsert created the document rather than replaced it.
 	Created bool
 
-	// Lifetime is set by requests for one document. A query sets the Deadline only, and
-	// only with Deadlines.
+	// Lifetime is set by requests for one document, by batches, and by queries with Deadlines.
 	Lifetime
 }
 

@@ -164,8 +164,8 @@ func DueWithin(d time.Duration) QueryOption {
 	})
 }
 
-// Deadlines sets the Deadline of each Item, and adds the member _deadline, unix seconds or
-// null, to its Value.
+// Deadlines sets the Lifetime of each Item, and adds to its Value the members _deadline, unix
+// seconds or null, _rule, where there is one, and of a held document _hold, the reason.
 func Deadlines() QueryOption { return queryOption(func(q *query) { q.request.Deadlines = true }) }
 
 // Explain sets plan to the plan of the query; its counts are sums over the pages so far.

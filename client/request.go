@@ -33,12 +33,24 @@ type Lifetime struct {
 
 // LifetimeOf decodes the lifetime in the headers of a reply.
 func LifetimeOf(header nats.Header) (l Lifetime) {
-	read := schema.ReadLifetime(schema.Header(header))
-	l.Held, l.Reason = read.Held, read.Reason
-	if read.Deadline.Rule != schema.NoRule {
-		l.Deadline, l.Rule = timeOf(read.Deadline.At), read.Deadline.Rule
+	return lifetimeOf(schema.ReadLifetime(schema.Header(header)))
+}
+
+func lifetimeOf(read schema.Lifetime) (l Lifetime) {
+	l.Rule, l.Held, l.Reason = read.Deadline.Rule, read.Held, read.Reason
+	if read.Deadline.At != 0 {
+		l.Deadline = timeOf(read.Deadline.At)
 	}
 	return l
+}
+
+// Schema returns the lifetime in the form of package schema.
+func (l Lifetime) Schema() schema.Lifetime {
+	out := schema.Lifetime{Held: l.Held, Reason: l.Reason}
+	if l.Rule != NoRule {
+		out.Deadline = schema.Deadline{At: l.Deadline.Unix(), Rule: l.Rule}
+	}
+	return out
 }
 
 type headers struct{ nats.Header }

@@ -26,7 +26,7 @@ func bodies(query url.Values) (int, error) {
 }
 
 // kept are the members that a cut document keeps.
-var kept = []string{"id", "ttl", "_ts", "_etag", "_deadline"}
+var kept = []string{"id", "ttl", "_ts", "_etag", "_deadline", "_rule", "_hold"}
 
 // cutDocuments returns the reply to a query with no document longer than longest bytes: a
 // longer one keeps the members that identify it. The member cut has its size and beginning,

@@ -14,6 +14,18 @@ func (s *Store) Reason(c *schema.Collection, id schema.DocumentID) (reason strin
 	return reason, err
 }
 
+// Lifetime returns the deadline and hold of a document of the view.
+func (v *View) Lifetime(id schema.DocumentID, m Meta) (l schema.Lifetime, err error) {
+	l = schema.Lifetime{Deadline: m.Deadline(v.collection), Held: m.Held}
+	if m.Held {
+		_, err = v.moment.get(holdKey(nil, v.collection.Incarnation, id), func(value []byte) error {
+			_, _, l.Reason, err = decodeHold(value)
+			return err
+		})
+	}
+	return l, err
+}
+
 // Held returns the number of held documents of a collection.
 func (s *Store) Held(c *schema.Collection) int64 {
 	s.mu.RLock()

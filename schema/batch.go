@@ -29,6 +29,17 @@ type OperationResult struct {
 	Code  int    // status of the outcome; ignored if there is a Fault
 	Fault *Error // why it was refused, or nil
 	Body  []byte // the document, if any
+
+	// Lifetime is that of the live document that the result is about, if any.
+	Lifetime Lifetime
+}
+
+// Size returns the bytes of the result in a reply, but for the names of its body and code.
+func (r *OperationResult) Size() int {
+	if r.Fault != nil {
+		return len(r.Fault.AppendJSON(nil))
+	}
+	return len(r.Body) + len(r.Lifetime.appendResult(nil))
 }
 
 // ParseBatch reads the body of a batch request. The fault of one operation is in its
@@ -134,7 +145,7 @@ func AppendResults(dst []byte, results []OperationResult) []byte {
 		if r.Fault != nil {
 			dst = r.Fault.AppendJSON(append(dst, `,"body":`...))
 		} else if len(r.Body) > 0 {
-			dst = append(append(dst, `,"body":`...), r.Body...)
+			dst = r.Lifetime.appendResult(append(append(dst, `,"body":`...), r.Body...))
 		}
 		dst = append(dst, '}')
 	}

@@ -227,8 +227,8 @@ type System struct {
 	ID   string
 	TS   int64 // unix seconds
 	ETag string
-	// Deadline is set in a query that asks for it: unix seconds, 0 for none.
-	Deadline int64
+	// Lifetime is set in a query that asks for it.
+	Lifetime Lifetime
 }
 
 // ReadSystem reads the System of a document in a reply. encoding/json would read a
@@ -243,7 +243,13 @@ func ReadSystem(reply []byte) (s System, err error) {
 		case "_etag":
 			s.ETag, err = decodeString(value)
 		case memberDeadline:
-			s.Deadline, _ = strconv.ParseInt(string(value), 10, 64) // the content may have any _deadline
+			s.Lifetime.Deadline.At, _ = strconv.ParseInt(string(value), 10, 64) // the content may have any of these
+		case memberRule:
+			rule, _ := decodeString(value)
+			s.Lifetime.Deadline.Rule = ParseRule(rule)
+		case memberHold:
+			s.Lifetime.Held = true
+			s.Lifetime.Reason, _ = decodeString(value)
 		}
 		return err
 	})

@@ -147,7 +147,7 @@ func (e *Event) setHeaders(header func(string) string) (err error) {
 		e.Previous = version(HeaderPrevious)
 	}
 	if e.Type.HasDeadline() {
-		e.Deadline = Deadline{At: number(HeaderDeadline, 64), TTL: int32(number(HeaderTTL, 32)), Rule: parseRule(header(HeaderRule))}
+		e.Deadline = Deadline{At: number(HeaderDeadline, 64), TTL: int32(number(HeaderTTL, 32)), Rule: ParseRule(header(HeaderRule))}
 	}
 	if e.Type.is(withRestored) && header(HeaderRestored) != "" {
 		e.Restored = version(HeaderRestored)

@@ -27,7 +27,7 @@ func (l *Lifetime) Headers(set func(name, value string)) {
 // ReadLifetime reads the headers of a reply; a malformed header counts as absent.
 func ReadLifetime(header Header) (l Lifetime) {
 	if at, err := strconv.ParseInt(header.Get(HeaderDeadline), 10, 64); err == nil {
-		l.Deadline = Deadline{At: at, Rule: parseRule(header.Get(HeaderRule))}
+		l.Deadline = Deadline{At: at, Rule: ParseRule(header.Get(HeaderRule))}
 	}
 	l.Held, l.Reason = len(header[HeaderHold]) > 0, header.Get(HeaderHold)
 	return l
@@ -60,20 +60,46 @@ func AppendReleased(dst []byte, id DocumentID) []byte {
 	return append(AppendString(append(dst, `{"id":`...), string(id)), `,"held":false}`...)
 }
 
-const memberDeadline = "_deadline"
+// Members that a query adds to documents on request. Members of these names in the content
+// give way.
+const (
+	memberDeadline = "_deadline"
+	memberRule     = "_rule"
+	memberHold     = "_hold"
+)
 
-// AddDeadline adds the member _deadline to the object that begins at start in dst: unix
-// seconds, or null. It replaces a member of that name in the content.
-func AddDeadline(dst []byte, start int, d Deadline) []byte {
-	if object := dst[start:]; bytes.Contains(object, []byte(memberDeadline)) || bytes.Contains(object, []byte(`\u`)) {
-		dst = append(dst[:start], Without(object, memberDeadline)...)
+// AddLifetime adds to the object that begins at start in dst the member _deadline, unix seconds
+// or null, _rule if there is a deadline, and _hold, the reason, if the document is held.
+func AddLifetime(dst []byte, start int, l Lifetime) []byte {
+	for _, name := range []string{memberDeadline, memberRule, memberHold} {
+		if object := dst[start:]; bytes.Contains(object, []byte(name)) || bytes.Contains(object, []byte(`\u`)) {
+			dst = append(dst[:start], Without(object, name)...)
+		}
 	}
-	dst = append(dst[:len(dst)-1], `,"`+memberDeadline+`":`...)
-	if len(dst)-start == len(`{,"`+memberDeadline+`":`) {
-		dst = append(dst[:start+1], dst[start+2:]...) // it is the only member
+	if dst = dst[:len(dst)-1]; len(dst)-start > 1 {
+		dst = append(dst, ',')
 	}
-	if d.Rule == NoRule {
-		return append(dst, "null}"...)
+	dst = append(dst, `"`+memberDeadline+`":`...)
+	if l.Deadline.Rule == NoRule {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendInt(dst, l.Deadline.At, 10)
+		dst = append(append(append(dst, `,"`+memberRule+`":"`...), l.Deadline.Rule.String()...), '"')
 	}
-	return append(strconv.AppendInt(dst, d.At, 10), '}')
+	if l.Held {
+		dst = AppendString(append(dst, `,"`+memberHold+`":`...), l.Reason)
+	}
+	return append(dst, '}')
+}
+
+// appendResult appends what a result of a batch says of a lifetime, as the headers of a reply.
+func (l *Lifetime) appendResult(dst []byte) []byte {
+	if l.Deadline.Rule != NoRule {
+		dst = strconv.AppendInt(append(dst, `,"deadline":`...), l.Deadline.At, 10)
+		dst = append(append(append(dst, `,"rule":"`...), l.Deadline.Rule.String()...), '"')
+	}
+	if l.Held {
+		dst = AppendString(append(dst, `,"hold":`...), l.Reason)
+	}
+	return dst
 }

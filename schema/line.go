@@ -149,7 +149,7 @@ func (l *eventLine) finish() (err error) {
 	if !e.Type.is(withRestored) {
 		e.Restored = 0
 	}
-	if e.Deadline.Rule = parseRule(l.rule); !e.Type.HasDeadline() {
+	if e.Deadline.Rule = ParseRule(l.rule); !e.Type.HasDeadline() {
 		e.Deadline = Deadline{}
 	}
 	if l.cause != "" {

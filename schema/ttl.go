@@ -44,7 +44,8 @@ func (r Rule) String() string {
 	return ""
 }
 
-func parseRule(s string) Rule {
+// ParseRule reads a rule as String writes it; any other text is NoRule.
+func ParseRule(s string) Rule {
 	switch s {
 	case "document":
 		return RuleDocument

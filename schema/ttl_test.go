@@ -80,11 +80,11 @@ func TestProlonged(t *testing.T) {
 
 func TestRuleNames(t *testing.T) {
 	for rule, name := range map[Rule]string{NoRule: "", RuleDocument: "document", RuleCollection: "collection"} {
-		if rule.String() != name || parseRule(name) != rule {
-			t.Errorf("%q: %q, %v", name, rule, parseRule(name))
+		if rule.String() != name || ParseRule(name) != rule {
+			t.Errorf("%q: %q, %v", name, rule, ParseRule(name))
 		}
 	}
-	if parseRule("Document") != NoRule {
+	if ParseRule("Document") != NoRule {
 		t.Error("Document is accepted as a rule")
 	}
 }

@@ -53,7 +53,7 @@ func (o Options) Rules() (r Rules, err error) {
 		r.Drop = append(r.Drop, pointer("drop", path))
 	}
 	if o.Expires == "/_deadline" { // which a query adds
-		r.Drop = append(r.Drop, r.Expires)
+		r.Drop = append(r.Drop, r.Expires, values.Pointer{"_rule"}, values.Pointer{"_hold"})
 	}
 	return r, err
 }

@@ -67,6 +67,9 @@ func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, n
 				result.Fault = machine.NoDocument(v.Collection(), op.Get)
 			} else {
 				result.Code, result.Body = 200, Present(record)
+				if result.Lifetime, err = v.Lifetime(op.Get, record.Meta); err != nil {
+					return nil, 0, err
+				}
 			}
 		}
 		budget.Put(&results[i], result)

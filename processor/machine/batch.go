@@ -112,11 +112,7 @@ const (
 
 // after returns the bytes left after a result, negative if it does not fit.
 func (r budget) after(result *schema.OperationResult) int {
-	bytes := len(result.Body)
-	if result.Fault != nil {
-		bytes = len(result.Fault.AppendJSON(nil))
-	}
-	return r.left - max(0, bytes+bytesPerResult-smallResult)
+	return r.left - max(0, result.Size()+bytesPerResult-smallResult)
 }
 
 // Put stores a result if it fits, else an error.
@@ -188,7 +184,7 @@ func (m *Machine) decideOperation(now int64, run *BatchRun, op *schema.Operation
 		if o.Version != 0 && err == nil {
 			o.Body, err = m.content(op.Mutation, o)
 		}
-		if r = (schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}); err == nil && b.after(&r) < 0 {
+		if r = (schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body, Lifetime: o.Lifetime}); err == nil && b.after(&r) < 0 {
 			return tooLargeReply()
 		}
 		switch {
@@ -234,7 +230,7 @@ func (m *Machine) readOperation(now int64, run *BatchRun, op *schema.Operation) 
 	o, err := m.get(now, run.Collection, op.Get)
 	b.reads -= m.reads - reads
 	b.work -= m.reads - reads
-	return schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}, err
+	return schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body, Lifetime: o.Lifetime}, err
 }
 
 // expireTargets expires the due documents among the targets of the batch's mutations.

@@ -51,7 +51,7 @@ func (p *page) ready() bool { return p.full() || p.fit < len(p.rows) }
 
 // add adds a document. If there is no room for it, it returns false and sets more. It does
 // not keep the record and the position.
-func (p *page) add(record projections.Record, at position) bool {
+func (p *page) add(record projections.Record, at position) (bool, error) {
 	before := len(p.body)
 	if len(p.rows) > 0 {
 		p.body = append(p.body, ',')
@@ -65,7 +65,11 @@ func (p *page) add(record projections.Record, at position) bool {
 		p.body = sel.appendTo(p.body, p.run.whole)
 	}
 	if p.run.request.deadlines {
-		p.body = schema.AddDeadline(p.body, row.start, row.deadline)
+		lifetime, err := p.run.view.Lifetime(schema.DocumentID(at.id), record.Meta)
+		if err != nil {
+			return false, err
+		}
+		p.body = schema.AddLifetime(p.body, row.start, lifetime)
 	}
 	p.run.worked(len(record.Body))
 	row.end = len(p.body)
@@ -76,12 +80,12 @@ func (p *page) add(record projections.Record, at position) bool {
 	}
 	if room < 0 {
 		p.body, p.more = p.body[:before], true
-		return false
+		return false, nil
 	}
 	if p.rows = append(p.rows, row); fits {
 		p.fit = len(p.rows)
 	}
-	return true
+	return true, nil
 }
 
 // dropExpired removes documents that expired while the query ran.

@@ -161,7 +161,9 @@ func (r *run) page(a *access) (*page, error) {
 		if !ok {
 			return nil, fmt.Errorf("query: an index has document %q of %s, which is not there at %d", at.id, r.view.Collection().Name, r.view.Seq())
 		}
-		if !p.add(record, at) {
+		if added, err := p.add(record, at); err != nil {
+			return nil, err
+		} else if !added {
 			break
 		}
 	}
@@ -190,8 +192,8 @@ func (r *run) stream(a *access) (*page, error) {
 				return false, err
 			}
 		}
-		if !p.add(record, at) {
-			return false, nil
+		if added, err := p.add(record, at); !added || err != nil {
+			return false, err
 		}
 		r.enough = 0
 		if p.ready() {

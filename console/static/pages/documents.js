@@ -99,7 +99,7 @@ function Filter({documents, onAdd}) {
   const [path, setPath] = useState('');
   const [comparison, setComparison] = useState('=');
   const [value, setValue] = useState('');
-  const paths = [...new Set(documents.flatMap(text => members(text).map(([name]) => name)).filter(name => !['id', 'ttl', '_ts', '_etag', '_deadline'].includes(name)))];
+  const paths = [...new Set(documents.flatMap(text => members(text).map(([name]) => name)).filter(name => !['id', 'ttl', '_ts', '_etag', '_deadline', '_rule', '_hold'].includes(name)))];
   const add = e => {
     e.preventDefault();
     setValue('');
@@ -249,7 +249,7 @@ function Row({name, text, cut, paths, selected, onSelect}) {
     <td class="spare">${due ? ownTTL(text) ? 'document' : 'collection' : ''}</td>
     <td class="spare"><${Time} ms=${ts} /></td>
     ${paths.length > 0 ? paths.map(path => html`<td><code class="preview">${short(find(text, path) ?? '')}</code></td>`)
-      : html`<td><code class="preview">${cut ? cut.text + '…' : short(content(text, ['_deadline']))}</code>${cut && html`<span class="faint">${bytes(cut.bytes)}</span>`}</td>`}</tr>`;
+      : html`<td><code class="preview">${cut ? cut.text + '…' : short(content(text, ['_deadline', '_rule', '_hold']))}</code>${cut && html`<span class="faint">${bytes(cut.bytes)}</span>`}</td>`}</tr>`;
 }
 
 function Create({name, open}) {
