@@ -97,7 +97,7 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 		Example: "  lapse document " + verb + ` sessions 83.149.9.216 '{"requests":1}' --ttl 30m`,
 		Args:    arguments(2, 3),
 	}
-	out := a.addOutputFlag(cmd)
+	out := a.addLiveFlags(cmd)
 	change.addFlags(cmd)
 	cmd.Flags().StringVar(&ttl, "ttl", "", "set the member ttl: `SECONDS` or a duration, -1 for no expiry")
 	end.addFlags(cmd)
@@ -128,7 +128,7 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 		if err != nil {
 			return err
 		}
-		reply, err := conn.do(cmd.Context(), "document."+verb, args[0], args[1], body, append(opts, change.options(cmd)...)...)
+		reply, err := conn.request(cmd.Context(), "document."+verb, args[0], args[1], body, append(opts, change.options(cmd)...)...)
 		if err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func withTTL(body []byte, ttl string) ([]byte, error) {
 func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 	var minSeq uint64
 	cmd := &cobra.Command{Use: "get COLL ID", Short: "Show a document", Example: "  lapse document get sessions 83.149.9.216", Args: arguments(2, 2)}
-	out := a.addOutputFlag(cmd)
+	out := a.addLiveFlags(cmd)
 	cmd.Flags().Uint64Var(&minSeq, "min-seq", 0, "wait until the state includes log sequence `SEQ`")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var opts []client.RequestOption
@@ -177,10 +177,19 @@ func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 	return cmd
 }
 
+// document prints the document in a reply.
+func (out *liveOutput) document(reply *client.Reply) error {
+	body := reply.Body
+	if out.deadlines {
+		body = schema.AddLifetime(bytes.TrimSpace(body), 0, reply.Lifetime.Schema())
+	}
+	return out.output.document(body)
+}
+
 // live prints the reply about one live document and, if a person sits at the terminal,
 // its expiry on standard error.
-func (out *output) live(reply *client.Reply) error {
-	err := out.document(reply.Body)
+func (out *liveOutput) live(reply *client.Reply) error {
+	err := out.document(reply)
 	if err != nil || !out.forPeople() {
 		return err
 	}
@@ -242,7 +251,7 @@ func (a *app) documentChange(conn *connection, cmd *cobra.Command, body func() (
 	var all *many
 	operation := "document." + cmd.Name()
 	cmd.Args = arguments(2, 2)
-	out := a.addOutputFlag(cmd)
+	out := a.addLiveFlags(cmd)
 	change.addFlags(cmd)
 	if add != nil {
 		all = a.addMany(cmd, did)

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -19,6 +23,31 @@ func TestDescribeSpan(t *testing.T) {
 	} {
 		if got := describeSpan(d); got != want {
 			t.Errorf("%s: %q, want %q", d, got, want)
+		}
+	}
+}
+
+// TestDeadlinesOfOne: --deadlines adds the members that a query has, and nothing else does.
+func TestDeadlinesOfOne(t *testing.T) {
+	s := newStandin(t)
+	for _, op := range []string{"get", "create", "upsert", "replace", "patch", "touch", "restore", "hold", "release"} {
+		s.answer("document."+op+".c.a", 200, `{"id":"a","_ts":5,"_etag":"7"}`, false)
+		s.expires(t, "document."+op+".c.a", "100h")
+		command := []string{"document", op, "c", "a"}
+		if slices.Contains([]string{"create", "upsert", "replace", "patch"}, op) {
+			command = append(command, "{}")
+		}
+		for _, more := range [][]string{nil, {"--deadlines"}} {
+			var out bytes.Buffer
+			code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), slices.Concat(command, more, []string{"--server", s.server.ClientURL()}))
+			got := regexp.MustCompile(`\d{10}`).ReplaceAllString(out.String(), "D")
+			want := `{"id":"a","_ts":5,"_etag":"7"}` + "\n"
+			if more != nil {
+				want = `{"id":"a","_ts":5,"_etag":"7","_deadline":D,"_rule":"collection"}` + "\n"
+			}
+			if code != exitDone || got != want {
+				t.Errorf("lapse %q %q: exit %d, %s", command, more, code, got)
+			}
 		}
 	}
 }

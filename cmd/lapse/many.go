@@ -39,8 +39,8 @@ func (m *many) chosen(cmd *cobra.Command, args []string) (bool, error) {
 	switch {
 	case where && len(args) > 1:
 		return false, usageErrorf("ID and --where given: use one of them")
-	case where && (given("if-match") || given("msg-id") || given("min-age") || given("content")):
-		return false, usageErrorf("--if-match, --msg-id, --min-age and --content are for one document: with --where, each is changed only in the version that was counted")
+	case where && (given("if-match") || given("msg-id") || given("min-age") || given("content") || given("deadlines")):
+		return false, usageErrorf("--if-match, --msg-id, --min-age, --content and --deadlines are for one document: with --where, each is changed only in the version that was counted")
 	case !where && (given("id-prefix") || given("param") || given("params")):
 		return false, usageErrorf("--id-prefix, --param and --params are for --where: use --where true for all documents whose id begins with a prefix")
 	case !where && len(args) < 2:

@@ -28,6 +28,18 @@ func (a *app) addOutputFlag(cmd *cobra.Command) *output {
 
 func (out *output) forPeople() bool { return !out.json && out.isTerminal(out.stdout) }
 
+// liveOutput prints replies about one live document.
+type liveOutput struct {
+	*output
+	deadlines bool // --deadlines
+}
+
+func (a *app) addLiveFlags(cmd *cobra.Command) *liveOutput {
+	out := &liveOutput{output: a.addOutputFlag(cmd)}
+	cmd.Flags().BoolVar(&out.deadlines, "deadlines", false, deadlinesUsage)
+	return out
+}
+
 // leftOut reports what the output leaves out, and how to get it, on standard error: also
 // for scripts, which would mistake a part for all of it.
 func (a *app) leftOut(format string, args ...any) {

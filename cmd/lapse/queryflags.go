@@ -36,7 +36,7 @@ func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	} else {
 		f.addIDPrefix(flags)
 		flags.BoolVar(&f.held, "held", false, "only held documents")
-		flags.BoolVar(&f.deadlines, "deadlines", false, "add the member _deadline, unix seconds or null")
+		flags.BoolVar(&f.deadlines, "deadlines", false, deadlinesUsage)
 		flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by `PATH`, or by -PATH for descending; repeatable")
 	}
 	flags.StringSliceVar(&f.selections, "select", nil, "print only `PATH`; repeatable")
@@ -58,6 +58,9 @@ func (f *queryFlags) addChoice(flags *pflag.FlagSet) {
 func (f *queryFlags) addIDPrefix(flags *pflag.FlagSet) {
 	flags.StringVar(&f.idPrefix, "id-prefix", "", "only documents whose id begins with `PREFIX`; reads no others")
 }
+
+// deadlinesUsage is the usage of --deadlines, which a document has as a reply and in a query.
+const deadlinesUsage = "add the members _deadline, unix seconds or null, _rule, and _hold of a held document"
 
 // options returns the flags as options of the query.
 func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
