@@ -150,15 +150,15 @@ func TestQueryCutsDocuments(t *testing.T) {
 		}
 		Cursor string
 	}
-	response, text := send(t, s, "POST", "/api/query?bodies=80&collection="+coll.Name(), `{"deadlines":true,"limit":2}`, nil)
+	response, text := send(t, s, "POST", "/api/query?bodies=100&collection="+coll.Name(), `{"deadlines":true,"limit":2}`, nil)
 	if err := json.Unmarshal([]byte(text), &got); err != nil || response.StatusCode != 200 {
 		t.Fatalf("%d %s: %v", response.StatusCode, text, err)
 	}
 	b := got.Documents[1]
-	if got.Documents[0]["n"] != 1.0 || got.Cut["0"].Text != "" || len(b) != 5 || b["id"] != "b" || b["ttl"] != 60.0 || b["_deadline"] == nil || got.Cursor == "" {
+	if got.Documents[0]["n"] != 1.0 || got.Cut["0"].Text != "" || len(b) != 6 || b["id"] != "b" || b["ttl"] != 60.0 || b["_deadline"] == nil || got.Cursor == "" {
 		t.Errorf("%s", text)
 	}
-	if cut := got.Cut["1"]; cut.Bytes < 2000 || !strings.HasPrefix(cut.Text, `{"id":"b","ttl":60,"text":"ää`) || len(cut.Text) > 80 || !utf8.ValidString(cut.Text) {
+	if cut := got.Cut["1"]; cut.Bytes < 2000 || !strings.HasPrefix(cut.Text, `{"id":"b","ttl":60,"text":"ää`) || len(cut.Text) > 100 || !utf8.ValidString(cut.Text) {
 		t.Errorf("%+v", cut)
 	}
 	for _, path := range []string{"/api/query?bodies=x&collection=" + coll.Name(), "/api/document.get?bodies=1&id=a&collection=" + coll.Name()} {
