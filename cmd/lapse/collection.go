@@ -178,6 +178,10 @@ func (p *propertyFlags) change(cmd *cobra.Command, properties map[string]any) er
 		paths := make([]map[string]string, 0, len(p.includePaths))
 		for _, path := range p.includePaths {
 			if path != "none" {
+				path, err := pointer("--include-path", path)
+				if err != nil {
+					return err
+				}
 				paths = append(paths, map[string]string{"path": path})
 			} else if len(p.includePaths) > 1 {
 				return usageErrorf("--include-path none excludes every other path: leave one of them out")

@@ -19,8 +19,8 @@ type durationFlag struct {
 	to      *time.Duration
 	least   time.Duration
 	most    time.Duration // 0 for no limit
-	seconds bool          // whole seconds only; a bare number counts seconds
-	zero    string        // the word for 0, which least does not apply to; "" for none
+	seconds bool          // whole seconds only
+	zero    string        // the word for 0, which least does not apply to; "" for none. With it, a number needs a unit
 }
 
 // durationVar adds a duration flag with a default and a lower limit.
@@ -35,7 +35,7 @@ func (f *durationFlag) Set(text string) error {
 		return nil
 	}
 	d, err := parseDuration(text)
-	if n, notNumber := strconv.ParseUint(text, 10, 32); f.seconds && notNumber == nil {
+	if n, notNumber := strconv.ParseUint(text, 10, 32); notNumber == nil && f.zero == "" { // --retain 5 may mean days, and would trim the log
 		d, err = time.Duration(n)*time.Second, nil
 	}
 	if err != nil || d < f.least || f.most > 0 && d > f.most || f.seconds && d%time.Second != 0 {

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsedb/lapse/schema"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/lapsedb/lapse/schema"
 )
 
 func TestParseDuration(t *testing.T) {
@@ -114,4 +113,20 @@ func TestShowDuration(t *testing.T) {
 			t.Errorf("%s reads back as %v, %v", got, back, err)
 		}
 	}
+}
+
+// TestBareNumber: a number alone counts seconds in every flag for a length of time, unless the
+// flag also has a word: --retain 5 may mean days, and would trim the log.
+func TestBareNumber(t *testing.T) {
+	walk(newRootCommand(newApp(strings.NewReader(""), io.Discard, io.Discard)), func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			d, ok := f.Value.(*durationFlag)
+			if !ok {
+				return
+			}
+			if err := d.Set("20"); d.zero != "" && err == nil || d.zero == "" && (err != nil || *d.to != 20*time.Second) {
+				t.Errorf("%s --%s 20: %s, %v", cmd.CommandPath(), f.Name, d, err)
+			}
+		})
+	})
 }

@@ -51,6 +51,9 @@ Documents whose moment has passed are left out; null is for ever.`,
 	flags.BoolVar(&options.DryRun, "dry-run", false, "say what would happen and when the documents would expire, and store nothing")
 	flags.StringVar(&rejects, "rejects", "", "write refused lines to `FILE`, with code and reason")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := pointers(&options); err != nil {
+			return err
+		}
 		rules, err := options.Rules()
 		if err != nil {
 			return usageErrorf("--%s", schema.AsError(err).Message)
@@ -64,6 +67,22 @@ Documents whose moment has passed are left out; null is for ever.`,
 		return out.importFile(cmd.Context(), &conn, args[0], name, rules, rejects)
 	}
 	return cmd
+}
+
+// pointers makes the paths of an import, a.b or /a/b, JSON pointers.
+func pointers(o *importer.Options) (err error) {
+	of := map[string]*string{"--id": &o.ID, "--expires": &o.Expires}
+	for flag, path := range of {
+		if *path != "" && err == nil {
+			*path, err = pointer(flag, *path)
+		}
+	}
+	for i := range o.Drop {
+		if err == nil {
+			o.Drop[i], err = pointer("--drop", o.Drop[i])
+		}
+	}
+	return err
 }
 
 // importTimeout is the time-out of a request of import: several batches wait for their

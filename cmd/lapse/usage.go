@@ -80,7 +80,7 @@ func wrap(long string) string {
 var padding = regexp.MustCompile(`(?m) +$`)
 
 // forms are the values of flags that have one form in all commands.
-var forms = []struct{ value, examples string }{{"DURATION", durations}, {"SIZE", sizes}}
+var forms = []struct{ value, examples string }{{"DURATION", durations + "; a number alone counts seconds"}, {"SIZE", sizes}}
 
 // usage prints the usage of a command.
 func usage(cmd *cobra.Command) error {
