@@ -79,8 +79,12 @@ const durations = "90s, 1h30m, 30d or 2w"
 var daysOrWeeks = regexp.MustCompile(`\d+[dw]`)
 
 // parseDuration is time.ParseDuration with two more units: d, 24 hours, and w,
-// 7 days. Both accept whole numbers.
+// 7 days. Both accept whole numbers. A length of time has no sign: -1s is not the -1 for
+// never, and -1h ago not a time to come.
 func parseDuration(text string) (time.Duration, error) {
+	if strings.ContainsAny(text, "+-") {
+		return 0, strconv.ErrSyntax
+	}
 	if strings.Contains(text, ".") {
 		return time.ParseDuration(text)
 	}
