@@ -37,6 +37,31 @@ func TestForecast(t *testing.T) {
 	}
 }
 
+// TestMoments: what a member says is one moment, in seconds, milliseconds or RFC 3339, before
+// 1970 too.
+func TestMoments(t *testing.T) {
+	for _, c := range []struct {
+		at    int64
+		texts []string
+	}{
+		{-1, []string{`-1`, `-1.5`, `"-1"`, `"1969-12-31T23:59:59Z"`}},
+		{-200_000_000, []string{`-200000000`, `-200000000000`, `"1963-08-31T04:26:40Z"`}},
+		{0, []string{`0`, `-0.5`, `"1970-01-01T00:00:00Z"`}},
+		{1_431_857_104, []string{`1431857104`, `1431857103.25`, `1431857103250`, `"1431857104"`, `"2015-05-17T10:05:03.250Z"`}},
+	} {
+		for _, text := range c.texts {
+			if end, ok := parseMoment(values.Value(text)); !ok || end.at != c.at {
+				t.Errorf("%s: %+v, %v, want %d", text, end, ok, c.at)
+			}
+		}
+	}
+	for _, text := range []string{`true`, `[1]`, `"soon"`, `"NaN"`, `"-Inf"`, `1e300`} {
+		if end, ok := parseMoment(values.Value(text)); ok {
+			t.Errorf("%s: %+v", text, end)
+		}
+	}
+}
+
 // TestWithout: a member is left out where it is, and only there.
 func TestWithout(t *testing.T) {
 	for _, c := range []struct{ path, in, want string }{

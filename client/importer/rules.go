@@ -84,7 +84,7 @@ const (
 )
 
 // leastMilliseconds is the least number that is taken for milliseconds: in 1973. As seconds
-// it is in the year 5138.
+// it is in the year 5138. Before 1970 it is the same.
 const leastMilliseconds = 100_000_000_000
 
 // parseMoment reads the moment at which a document ends.
@@ -101,8 +101,8 @@ func parseMoment(v values.Value) (end moment, ok bool) {
 	default:
 		return moment{}, false
 	}
-	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n < 1<<53 {
-		if n >= leastMilliseconds {
+	if n, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(n) < 1<<53 {
+		if math.Abs(n) >= leastMilliseconds {
 			return moment{unixMilliseconds, int64(math.Ceil(n / 1000))}, true
 		}
 		return moment{unixSeconds, int64(math.Ceil(n))}, true
