@@ -29,6 +29,9 @@ const (
 // collection into one request, so that a batch may well be one operation. Operations on
 // one document are applied in the order of the sequence.
 //
+// A nil batch says that the next one is not ready: RunBatches sends what it has, and yields
+// the results before it goes on with the sequence.
+//
 // A request that fails with ErrUnavailable or ErrOverloaded changed nothing, and is sent
 // again for a minute; one of unconditional upserts and gets also after ErrTimeout. Any
 // other error is that of each batch in the request; the loop may go on. After ErrTimeout
@@ -50,7 +53,7 @@ func RunBatches(ctx context.Context, batches iter.Seq[*Batch], inFlight int) ite
 		var held *bulkRequest              // not sent yet
 		for {
 			for len(queue) < max(inFlight, 1) {
-				if held == nil {
+				if held == nil && (!source.paused || len(queue) == 0) {
 					held = source.request()
 				}
 				if held == nil || slices.ContainsFunc(held.documents, func(d documentKey) bool { return busy[d] }) {
@@ -64,6 +67,9 @@ func RunBatches(ctx context.Context, batches iter.Seq[*Batch], inFlight int) ite
 				running.Go(func() { r.run(ctx) })
 			}
 			if len(queue) == 0 {
+				if source.paused {
+					continue
+				}
 				return
 			}
 			r := queue[0]
@@ -134,21 +140,23 @@ func (r *bulkRequest) yield(yield func(Results, error) bool) bool {
 
 // bulkSource makes requests of a sequence of batches.
 type bulkSource struct {
-	next func() (*Batch, bool)
-	left *Batch // for the next request
+	next   func() (*Batch, bool)
+	left   *Batch // for the next request
+	paused bool   // the last batch was nil
 }
 
-// request returns the next request, nil at the end. A batch with an invalid operation
-// has one of its own.
+// request returns the next request, nil at the end and at a nil batch. A batch with an
+// invalid operation has one of its own.
 func (s *bulkSource) request() *bulkRequest {
 	r := &bulkRequest{done: make(chan struct{})}
 	operations, size := 0, 0
+	s.paused = false
 	for {
 		b, more := s.left, s.left != nil
 		if s.left = nil; !more {
 			b, more = s.next()
 		}
-		if !more {
+		if s.paused = more && b == nil; !more || s.paused {
 			break
 		}
 		operations += len(b.operations)

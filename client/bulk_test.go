@@ -87,6 +87,40 @@ func TestRunBatches(t *testing.T) {
 	}
 }
 
+// TestRunBatchesPause: at a nil batch, what came before it is sent and its results are
+// yielded, however few, before the sequence goes on.
+func TestRunBatchesPause(t *testing.T) {
+	s := newStandin(t).serve()
+	coll := s.collection(s.client())
+	s.respond("batch.orders", (&bulkServer{stored: make(map[string]string)}).answer)
+	sent, done := 0, 0
+	batches := func(yield func(*client.Batch) bool) {
+		for sent < 9 {
+			for range sent%3 + 1 {
+				if sent++; !yield(coll.Batch().Upsert(fmt.Sprint(sent), order{})) {
+					return
+				}
+			}
+			for range 2 {
+				if !yield(nil) {
+					return
+				}
+			}
+			if done != sent {
+				t.Errorf("%d of %d have results when the sequence goes on", done, sent)
+			}
+		}
+	}
+	for _, err := range client.RunBatches(t.Context(), batches, 4) {
+		if done++; err != nil {
+			t.Error(err)
+		}
+	}
+	if done != sent {
+		t.Errorf("%d results of %d", done, sent)
+	}
+}
+
 // TestRunBatchesErrors: a request that changed nothing is sent again, others fail alone, and
 // a loop that ends early ends what is in flight.
 func TestRunBatchesErrors(t *testing.T) {

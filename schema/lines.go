@@ -18,6 +18,14 @@ const MaxLineBytes = 16 << 20
 // readBytes is the size of a read of lines.
 const readBytes = 256 << 10
 
+// linePause bounds how long lines wait for ErrPause: long enough to fill a request from a
+// pipe, and short enough for someone who types them.
+const linePause = 100 * time.Millisecond
+
+// ErrPause comes among the lines of ReadLines when no other is ready and the first since the
+// last ErrPause has waited for a tenth of a second: use what has come.
+var ErrPause = errors.New("no line is ready")
+
 // Line is a line of a file of events or mutations.
 type Line struct {
 	Number int // from 1
@@ -42,7 +50,7 @@ type Line struct {
 // Lines are read and parsed ahead, on a goroutine that ends with the loop, or once a
 // pending read returns.
 func ReadEvents(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
-	return readLines(ctx, in, func(l *Line, text []byte) (err error) {
+	return readLines(ctx, in, 0, func(l *Line, text []byte) (err error) {
 		if l.Seq, l.Event, err = ParseEventLine(text); err != nil {
 			err = fmt.Errorf("line %d is no event: %w: give the output of `lapse export`", l.Number, err)
 		}
@@ -53,7 +61,7 @@ func ReadEvents(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
 // ReadMutations reads a file of mutations as ReadEvents reads events. The mutations are
 // Recorded.
 func ReadMutations(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
-	return readLines(ctx, in, func(l *Line, text []byte) (err error) {
+	return readLines(ctx, in, 0, func(l *Line, text []byte) (err error) {
 		if l.At, l.Mutation, err = ParseMutationLine(text); err != nil {
 			return fmt.Errorf("line %d: %w", l.Number, err)
 		}
@@ -62,9 +70,10 @@ func ReadMutations(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
 	})
 }
 
-// ReadLines reads lines as ReadEvents reads events, without their white space.
+// ReadLines reads lines as ReadEvents reads events, without their white space. ErrPause may
+// come between them.
 func ReadLines(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
-	return readLines(ctx, in, func(l *Line, text []byte) error { l.Text = text; return nil })
+	return readLines(ctx, in, linePause, func(l *Line, text []byte) error { l.Text = text; return nil })
 }
 
 type lineOrError struct {
@@ -73,15 +82,21 @@ type lineOrError struct {
 }
 
 // readLines yields the lines of each read together, so that complete lines do not wait
-// for more input.
-func readLines(ctx context.Context, in io.Reader, parse func(*Line, []byte) error) iter.Seq2[Line, error] {
+// for more input. It yields ErrPause after a pause, unless that is 0.
+func readLines(ctx context.Context, in io.Reader, pause time.Duration, parse func(*Line, []byte) error) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		r := &lineReader{ctx: ctx, in: in, chunks: make(chan []lineOrError, 2)}
 		go r.run(parse)
+		var waited <-chan time.Time
 		for {
 			select {
+			case <-waited:
+				waited = nil
+				if len(r.chunks) == 0 && !yield(Line{}, ErrPause) {
+					return
+				}
 			case <-ctx.Done():
 				yield(Line{}, ctx.Err())
 				return
@@ -93,6 +108,9 @@ func readLines(ctx context.Context, in io.Reader, parse func(*Line, []byte) erro
 				}
 				if !more {
 					return
+				}
+				if waited == nil && pause > 0 {
+					waited = time.After(pause)
 				}
 			}
 		}

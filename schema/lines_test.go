@@ -3,11 +3,14 @@ package schema
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 )
 
 // TestReadEvents: a faulty line is named, the lines before and after it are read, however
@@ -114,4 +117,34 @@ func TestFileKinds(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReadLinesPause: a pause comes a tenth of a second after the first of the lines that
+// wait, also if they trickle, once, and not while lines are ready.
+func TestReadLinesPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, more := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(more, "a\nb\n")
+			time.Sleep(time.Second)
+			for range 5 {
+				_, _ = io.WriteString(more, "c\n")
+				time.Sleep(40 * time.Millisecond)
+			}
+			more.Close()
+		}()
+		began := time.Now()
+		var got []string
+		for line, err := range ReadLines(t.Context(), in) {
+			if errors.Is(err, ErrPause) {
+				got = append(got, fmt.Sprintf("pause at %v", time.Since(began)))
+			} else if got = append(got, string(line.Text)); err != nil {
+				t.Error(err)
+			}
+		}
+		want := "[a b pause at 100ms c c c pause at 1.1s c c]"
+		if text := fmt.Sprint(got); text != want {
+			t.Errorf("got %s, want %s", text, want)
+		}
+	})
 }

@@ -94,6 +94,11 @@ func (im *Import) Run(ctx context.Context, lines iter.Seq2[schema.Line, error]) 
 			first = false
 			l, b := &importLine{Line: line}, im.coll.Batch()
 			switch {
+			case errors.Is(err, schema.ErrPause):
+				if !yield(nil) {
+					return
+				}
+				continue
 			case err == nil:
 				im.operation(l, b, time.Now().Unix())
 			case line.Number > 0 && line.Bytes > schema.MaxLineBytes:
