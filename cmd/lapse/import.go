@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,7 +110,7 @@ func (out *output) importFile(ctx context.Context, conn *connection, collection,
 	}
 	kept := &rejectWriter{to: out.stderr}
 	if rejects != "" {
-		if err := kept.open(rejects, file); err != nil {
+		if err := kept.open(rejects, file, out.stdin); err != nil {
 			return err
 		}
 	}
@@ -154,25 +153,27 @@ func interrupted(ctx context.Context, err error, rules importer.Rules, last int,
 type rejectWriter struct {
 	to    io.Writer // for people
 	file  *os.File  // nil for people
-	lines *bufio.Writer
 	count int
 }
 
 // mostRejectsShown limits the refused lines that are shown.
 const mostRejectsShown = 10
 
-func (w *rejectWriter) open(name string, input io.Reader) (err error) {
-	if in, ok := input.(*os.File); ok {
-		source, err := in.Stat()
-		target, err2 := os.Stat(name)
-		if err == nil && err2 == nil && os.SameFile(source, target) {
+// open creates the file. It refuses one that is read, by its name or as standard input.
+func (w *rejectWriter) open(name string, inputs ...io.Reader) (err error) {
+	target, missing := os.Stat(name)
+	for _, input := range inputs {
+		in, ok := input.(*os.File)
+		if !ok || missing != nil {
+			continue
+		}
+		if source, err := in.Stat(); err == nil && source.Mode().IsRegular() && os.SameFile(source, target) {
 			return usageErrorf("--rejects %s is the file to import: name another", name)
 		}
 	}
 	if w.file, err = os.Create(name); err != nil {
 		return fmt.Errorf("--rejects: %w", err)
 	}
-	w.lines = bufio.NewWriter(w.file)
 	return nil
 }
 
@@ -185,7 +186,7 @@ func (w *rejectWriter) reject(number int, text []byte, fault *client.Error) erro
 		}
 		return nil
 	}
-	_, err := w.lines.Write(append(importer.AppendRefused(nil, number, text, fault), '\n'))
+	_, err := w.file.Write(append(importer.AppendRefused(nil, number, text, fault), '\n'))
 	return err
 }
 
@@ -204,7 +205,7 @@ func (w *rejectWriter) close() error {
 	if w.file == nil {
 		return nil
 	}
-	return errors.Join(w.lines.Flush(), w.file.Close())
+	return w.file.Close()
 }
 
 // imported prints what was imported.

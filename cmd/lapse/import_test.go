@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapsedb/lapse/client/importer"
 	"github.com/lapsedb/lapse/schema"
@@ -17,8 +19,13 @@ import (
 // importInto runs lapse import against a stand-in.
 func importInto(t *testing.T, s *standin, input string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	return importFrom(t, s, strings.NewReader(input), args...)
+}
+
+func importFrom(t *testing.T, s *standin, stdin io.Reader, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
 	var out, errs bytes.Buffer
-	a := newApp(strings.NewReader(input), &out, &errs)
+	a := newApp(stdin, &out, &errs)
 	code = a.run(context.Background(), append([]string{"import", "orders", "--server", s.server.ClientURL()}, args...))
 	return out.String(), errs.String(), code
 }
@@ -59,11 +66,53 @@ func TestImportRejects(t *testing.T) {
 	if _, stderr, code := importInto(t, s, "", rejects, "--rejects", rejects); code != 2 || !strings.Contains(stderr, "is the file to import") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
+	stdin, err := os.Open(rejects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	link := rejects + ".link"
+	if err := os.Link(rejects, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"-", "--rejects", rejects}, {"--rejects", link}, {link, "--rejects", rejects}, {os.DevNull, "--rejects", rejects}} {
+		if _, stderr, code := importFrom(t, s, stdin, args...); code != 2 || !strings.Contains(stderr, "is the file to import") {
+			t.Errorf("%q: exit %d, %s", args, code, stderr)
+		}
+	}
 	if after, err := os.ReadFile(rejects); err != nil || !bytes.Equal(after, text) {
 		t.Errorf("the file changed (%v)", err)
 	}
 	if _, stderr, _ := importInto(t, s, strings.Repeat("x\n", 12)); strings.Count(stderr, "\n") != mostRejectsShown+1 || !strings.Contains(stderr, "--rejects FILE keeps them all") {
 		t.Error(stderr)
+	}
+}
+
+// TestImportOfOpenPipe: lines that have come are stored, and refused ones are in the file,
+// although the input goes on.
+func TestImportOfOpenPipe(t *testing.T) {
+	s := newStandin(t)
+	s.answer("collection.get.orders", 200, `{"id":"orders"}`, false)
+	s.answer("batch.orders", 200, `{"results":[{"code":201,"body":{"id":"a"}}]}`, false)
+	rejects := filepath.Join(t.TempDir(), "rejects.jsonl")
+	in, more := io.Pipe()
+	go func() {
+		defer more.Close()
+		_, _ = io.WriteString(more, `{"id":"a"}`+"\n[]\n")
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			text, _ := os.ReadFile(rejects)
+			if strings.HasSuffix(string(text), "\n") && strings.Contains(s.lastAsked(true), `"upsert"`) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Errorf("asked %s, refused %s", s.lastAsked(true), text)
+				return
+			}
+		}
+	}()
+	stdout, stderr, code := importFrom(t, s, in, "--rejects", rejects)
+	if code != 1 || !strings.Contains(stdout, `"created":1`) || !strings.Contains(stderr, "1 of 2 lines were refused") {
+		t.Errorf("exit %d, %s%s", code, stdout, stderr)
 	}
 }
 
