@@ -60,7 +60,8 @@ type Options struct {
 	Copies int
 	// OwnProcess lets Run tune the whole process, as lapse serve does: garbage collection,
 	// memory limit and GOMAXPROCS, unless the environment sets them. SIGUSR1 then accepts
-	// the clock as it is, and SIGHUP reloads NATSConfig, if there is one.
+	// the clock as it is, and SIGHUP reloads NATSConfig, if there is one; else lapse serve
+	// ends at it as at SIGTERM.
 	OwnProcess bool
 	// Events receives what happens, from several goroutines; nil for nobody. Run waits
 	// until it returns.

@@ -286,6 +286,16 @@ func loseMemory(t testing.TB, s *harness.Server) {
 	}
 }
 
+// TestHangup: SIGHUP ends serve as SIGTERM does, where there is nothing to read again.
+func TestHangup(t *testing.T) {
+	t.Parallel()
+	s := harness.Serve(t)
+	mustAsk(t, dial(t, s), 201, "collection.create.c", "")
+	s.Hangup()
+	s.Restart()
+	mustAsk(t, dial(t, s), 200, "collection.get.c", "")
+}
+
 // TestStopAnswersPendingRequests: on SIGTERM the server answers every request that it
 // has, truthfully, and ends soon.
 func TestStopAnswersPendingRequests(t *testing.T) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -209,10 +211,22 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if f.Console, err = f.console.options(); err != nil {
 		return err
 	}
+	defer a.hangUp(ctx, f)()
 	manager := serviceManager{notify: notifySystemd, logger: f.Processor.Logger}
 	defer manager.stops(ctx)()
 	f.Events = a.hostEvents(&f, say, &manager)
 	return a.host(ctx, f.Options)
+}
+
+// hangUp lets SIGHUP end serve as SIGTERM does where it has nothing to read again: the signal
+// would kill a writer that hands nothing over. One that is ignored, as by nohup, stays so.
+func (a *app) hangUp(ctx context.Context, f serveFlags) (stop func()) {
+	if f.NATSConfig != "" || signal.Ignored(syscall.SIGHUP) {
+		return func() {}
+	}
+	hangup, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	context.AfterFunc(hangup, func() { a.end(context.Cause(hangup)) })
+	return stop
 }
 
 // hostEvents returns a function that says what happens.

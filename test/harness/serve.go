@@ -154,6 +154,12 @@ func (s *Server) Interrupt() time.Duration {
 	return s.end(os.Interrupt, 0)
 }
 
+// Hangup is Stop with SIGHUP, which is what the end of a terminal sends.
+func (s *Server) Hangup() time.Duration {
+	s.t.Helper()
+	return s.end(syscall.SIGHUP, 0)
+}
+
 // Kill ends the server with SIGKILL, if it has not ended yet.
 func (s *Server) Kill() {
 	s.t.Helper()
