@@ -12,16 +12,25 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// loginPause is how long Dial waits before it tries a refused login again. A NATS server
+// that reloads its users refuses everybody for some milliseconds.
+const loginPause = 250 * time.Millisecond
+
 // Dial calls connect, which passes option to nats.Connect as the last one, and returns
-// its result; but its error is ErrBadRequest if an address is not one of NATS, before
-// anything is dialed, and ErrUnavailable with nats.ErrNoInfoReceived if a server speaks
-// HTTP or another protocol.
+// its result, that of a second call if NATS refuses the login. But its error is
+// ErrBadRequest if an address is not one of NATS, before anything is dialed, and
+// ErrUnavailable with nats.ErrNoInfoReceived if a server speaks HTTP or another protocol.
 func Dial(connect func(option nats.Option) (*nats.Conn, error)) (*nats.Conn, error) {
 	var servers []string
-	nc, err := connect(func(o *nats.Options) error {
+	option := func(o *nats.Options) error {
 		servers = o.Servers
 		return checkServers(servers)
-	})
+	}
+	nc, err := connect(option)
+	if errors.Is(err, nats.ErrAuthorization) {
+		time.Sleep(loginPause)
+		nc, err = connect(option)
+	}
 	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Timeout() && failed.Op == "read" {
 		err = explainSilence(servers, err)
 	} else if errors.Is(err, nats.ErrNoInfoReceived) {

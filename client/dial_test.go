@@ -6,10 +6,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // TestConnectToOthers: the error of Connect says what answers there, and advises to try
@@ -46,4 +50,34 @@ func TestConnectToOthers(t *testing.T) {
 			t.Errorf("%s: %v", test.address, err)
 		}
 	}
+}
+
+// TestConnectDuringReload: a server that refuses a login once, as while it reloads its users,
+// is asked again; one that goes on refusing is believed.
+func TestConnectDuringReload(t *testing.T) {
+	o := harness.NATSOptions("")
+	o.JetStream = false
+	doors := new(door)
+	doors.refuses.Store(1)
+	o.CustomClientAuthentication = doors
+	url := harness.StartNATS(t, o).ClientURL()
+	c, err := Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	doors.refuses.Store(10)
+	if _, err := Connect(url); !errors.Is(err, nats.ErrAuthorization) || !strings.Contains(err.Error(), "refuses these credentials") {
+		t.Error(err)
+	}
+	if left := doors.refuses.Load(); left != 8 {
+		t.Errorf("it tried %d times", 10-left)
+	}
+}
+
+// door refuses the next logins.
+type door struct{ refuses atomic.Int32 }
+
+func (d *door) Check(server.ClientAuthentication) bool {
+	return d.refuses.Add(-1) < 0
 }
