@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"net"
+	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -121,8 +124,47 @@ func (o Options) Check() error {
 		return optionsErrorf("--copies %d: no other process can serve the databases of an embedded NATS server: give --nats-url", o.Copies)
 	case o.Profiles && o.Metrics == "":
 		return optionsErrorf("--debug without --metrics: give the address to serve profiles at")
-	case o.External == nil:
-		return o.checkEmbedded()
+	}
+	if err := o.checkAddresses(); err != nil || o.External != nil {
+		return err
+	}
+	return o.checkEmbedded()
+}
+
+// checkAddresses returns an error for an address that looks like IPv4 and is none, which
+// would be looked up as a name, and for two that are the same. What else is wrong with an
+// address, listening says.
+func (o Options) checkAddresses() error {
+	type listener struct {
+		flag, address, host string
+		port                int
+	}
+	all := []listener{{flag: "--metrics", address: o.Metrics}, {flag: "--console", address: o.Console.Address}}
+	if o.External == nil {
+		all = append(all, listener{flag: "--listen", address: cmp.Or(o.Listen, "127.0.0.1:4222")})
+	}
+	for i := range all {
+		l := &all[i]
+		host, port, err := net.SplitHostPort(l.address)
+		if err != nil {
+			continue
+		}
+		l.port, _ = strconv.Atoi(port)
+		ip := net.ParseIP(host)
+		switch {
+		case host == "" || ip.IsUnspecified():
+		case host == "localhost":
+			l.host = "127.0.0.1"
+		case ip == nil && strings.Trim(host, "0123456789.") == "":
+			return optionsErrorf("%s %s: %s is no IP address: use HOST:PORT, like 127.0.0.1:4222", l.flag, l.address, host)
+		default:
+			l.host = host
+		}
+		for _, other := range all[:i] {
+			if l.port > 0 && l.port == other.port && (l.host == other.host || l.host == "" || other.host == "") {
+				return optionsErrorf("%s %s and %s %s are the same address: give each a port of its own", l.flag, l.address, other.flag, other.address)
+			}
+		}
 	}
 	return nil
 }

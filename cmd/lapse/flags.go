@@ -113,19 +113,22 @@ func showDuration(d time.Duration) string {
 	return text
 }
 
-// sizeFlag is a flag whose value is a number of bytes, at least 1.
-type sizeFlag[T int | int64] struct{ to *T }
+// sizeFlag is a flag whose value is a number of bytes.
+type sizeFlag[T int | int64] struct {
+	to    *T
+	least int64
+}
 
-// sizeVar adds a size flag with a default.
-func sizeVar[T int | int64](flags *pflag.FlagSet, to *T, name string, fallback T, usage string) {
+// sizeVar adds a size flag with a default and a lower limit.
+func sizeVar[T int | int64](flags *pflag.FlagSet, to *T, name string, fallback T, least int64, usage string) {
 	*to = fallback
-	flags.Var(sizeFlag[T]{to}, name, usage)
+	flags.Var(sizeFlag[T]{to, least}, name, usage)
 }
 
 func (f sizeFlag[T]) Set(text string) error {
 	n, err := parseSize(text)
-	if err != nil || n < 1 || int64(T(n)) != n {
-		return errors.New("use a number of bytes, at least 1, like " + sizes)
+	if err != nil || n < f.least || int64(T(n)) != n {
+		return fmt.Errorf("use a number of bytes, at least %s, like %s", showSize(f.least), sizes)
 	}
 	*f.to = T(n)
 	return nil

@@ -86,7 +86,7 @@ func TestSizes(t *testing.T) {
 			if !strings.Contains(f.Name, "bytes") {
 				return
 			}
-			for _, text := range []string{f.DefValue, "4096", "1GiB"} {
+			for _, text := range []string{f.DefValue, "1048576", "1GiB"} {
 				if err := f.Value.Set(text); err != nil {
 					t.Errorf("%s --%s %s: %v", cmd.CommandPath(), f.Name, text, err)
 				}

@@ -77,7 +77,7 @@ func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 		flags.StringVar(&f.OperatorNKey, "operator-nkey", "", "let the user with this public `NKEY` back up, repair and restore the streams")
 		choiceVar(flags, &f.Processor.Durability, "durability", processor.Fsync, "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
 			processor.Fsync, processor.OS)
-		sizeVar(flags, &f.Processor.Projection.CacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `SIZE` of the projection in memory")
+		sizeVar(flags, &f.Processor.Projection.CacheBytes, "cache-bytes", defaults.Projection.CacheBytes, 1<<20, "cache up to `SIZE` of the projection in memory")
 		flags.BoolVar(&f.Processor.AcceptLostEnd, "accept-lost-end", false, "start even if a stream has lost its tail: accept that acknowledged writes are lost")
 	})
 	addGroup(to, "External NATS server", func(flags *pflag.FlagSet) {
@@ -111,7 +111,7 @@ func addQueryFlags(flags *pflag.FlagSet, p *processor.Options) {
 	o := processor.Options{}.EnsureDefaults()
 	durationVar(flags, &p.Query.Time, "query-time", o.Query.Time, 1, "stop a query after `DURATION` in the queue and running, with 504")
 	flags.IntVar(&p.Query.Scanned, "query-scanned", o.Query.Scanned, "stop a query that scans more than `N` documents and index entries, with 413")
-	sizeVar(flags, &p.Query.Bytes, "query-bytes", o.Query.Bytes, "end a page before it exceeds `SIZE` or max_payload of NATS")
+	sizeVar(flags, &p.Query.Bytes, "query-bytes", o.Query.Bytes, 1, "end a page before it exceeds `SIZE` or max_payload of NATS")
 }
 
 // addClockFlags adds the limits of trust in the system clock.
