@@ -108,13 +108,13 @@ func (c *Client) denied(ctx context.Context, err error, what *Error) error {
 	return &failure{cause: cause, coded: what}
 }
 
-// noPermission is the error for a denial of a subject of the database.
-func (c *Client) noPermission() *Error {
-	return ErrUnavailable.With("this NATS user has no permission for database %q: check the name of the database and the user's permissions", c.database)
+// noPermission is the error for a denial of a request.
+func (c *Client) noPermission(subject string) *Error {
+	return ErrUnavailable.With("this NATS user has no permission to publish to %s: permit that, or connect as a user who may", subject)
 }
 
 // noLog is the error for a denial of a subject of the log.
 func (c *Client) noLog() *Error {
 	stream := c.database.LogStream()
-	return ErrUnavailable.With("this NATS user has no permission to read the log of database %q: check the name of the database, and permit %[2]sSTREAM.INFO.%[3]s, %[2]sSTREAM.MSG.GET.%[3]s and %[2]sCONSUMER.CREATE.%[3]s.>", c.database, c.api(), stream)
+	return ErrUnavailable.With("this NATS user has no permission to read the log of database %q: permit %[2]sSTREAM.INFO.%[3]s, %[2]sSTREAM.MSG.GET.%[3]s and %[2]sCONSUMER.CREATE.%[3]s.>", c.database, c.api(), stream)
 }

@@ -113,7 +113,7 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 	c.awaitLimits(len(body))
 	answer, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		err = c.lost(c.denied(ctx, err, c.noPermission()), msg)
+		err = c.lost(c.denied(ctx, err, c.noPermission(msg.Subject)), msg)
 		if errors.Is(err, nats.ErrNoResponders) && !schema.OperationOf(op).Standby {
 			err = c.absent.explain(ctx, c, err)
 		}

@@ -41,7 +41,7 @@ func (c *Client) Submit(ctx context.Context, op, collection, id string, value an
 	c.awaitLimits(len(msg.Data))
 	ack, err := c.js.PublishMsg(guarded, msg)
 	if err != nil {
-		return 0, c.feedError(c.lost(c.denied(guarded, err, c.noPermission()), msg))
+		return 0, c.feedError(c.lost(c.denied(guarded, err, c.noPermission(msg.Subject)), msg))
 	}
 	return ack.Sequence, nil
 }
