@@ -140,6 +140,8 @@ func (r *run) processorOptions() processor.Options {
 	if t.External == nil {
 		o.Lease, o.AtomicBatch, o.SameClock = 0, embedded.AtomicBatch, true
 		o.AcceptLostEnd = o.AcceptLostEnd || o.Durability == processor.OS
+	} else {
+		o.ClientsApart = t.External.Gate
 	}
 	o.Progress = nil
 	if len(t.Databases) == 1 {

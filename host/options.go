@@ -54,8 +54,8 @@ type Options struct {
 	// Processor has the options of each database, with its defaults: durability,
 	// retention, limits of queries, Logger and so on. Lease is for an External server; if
 	// it is 0, no other process may serve the databases. Run sets Clock and Boot if Clock is
-	// nil, and always AtomicBatch, ClockFile, Database, Dir, Monitor, Node, Progress and
-	// SameClock.
+	// nil, and always AtomicBatch, ClientsApart, ClockFile, Database, Dir, Monitor, Node,
+	// Progress and SameClock.
 	Processor processor.Options
 	// Copies is the number of processes that fold each database and answer for it; 0 for
 	// all, while there is one database or there are at most two processes, else two. It is

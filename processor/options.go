@@ -59,6 +59,9 @@ type Options struct {
 	NodeDir string
 	// ReadOnly: this processor is a standby for ever. It needs a Lease.
 	ReadOnly bool
+	// ClientsApart: clients are users of another account than that of the streams, so that
+	// they may not move the database.
+	ClientsApart bool
 	// Processes returns the processes that may serve the database, for status; nil if this
 	// is the only one.
 	Processes func() []schema.Process
@@ -207,7 +210,7 @@ func (o Options) forSnapshots() snapshot.Config {
 
 func (o Options) forService() service.Config {
 	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage, Processes: o.Processes,
-		Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
+		ClientsApart: o.ClientsApart, Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 
 func (o Options) forLease(leave func()) lease.Config {

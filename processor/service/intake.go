@@ -45,6 +45,8 @@ func (s *Service) handleMutation(m *nats.Msg, term *writer.Term) {
 	s.handle(m, term)
 }
 
+var notForClients = schema.ErrPreconditionFailed.With("clients may not move databases: connect as a user of the account of the streams, such as the operator")
+
 // handle queues or refuses one request, which only this term may decide; nil allows any
 // term.
 func (s *Service) handle(m *nats.Msg, term *writer.Term) {
@@ -63,10 +65,13 @@ func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 	r.from = senderOf(m)
 	r.name = strings.TrimPrefix(m.Subject, s.Config.Database.API())
 	r.op, r.Tail = schema.SplitOperation(r.name)
+	r.info = schema.OperationOf(r.op)
 	if r.op == schema.MoveOperation && s.Lease != nil {
+		if s.Config.ClientsApart {
+			r.refuse(notForClients)
+		}
 		return // the connection log answers it, to operators
 	}
-	r.info = schema.OperationOf(r.op)
 	if r.info.Limit != schema.QueryLimit {
 		r.Writer.Requests.Add(1)
 	}

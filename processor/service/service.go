@@ -45,10 +45,13 @@ type Config struct {
 	// Processes returns those that may serve the database, as of their last announcements;
 	// nil without standbys.
 	Processes func() []schema.Process
-	Queue     int // proposals and reads that may wait, each
-	Workers   int
-	AllHeld   *atomic.Int64 // Held of all services in the process
-	Query     query.Limits
+	// ClientsApart: requests come from another account than that of the streams.
+	ClientsApart bool
+
+	Queue   int // proposals and reads that may wait, each
+	Workers int
+	AllHeld *atomic.Int64 // Held of all services in the process
+	Query   query.Limits
 
 	QueryWorkers, QueryQueue int
 }

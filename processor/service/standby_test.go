@@ -48,6 +48,20 @@ func TestStandbyEndpoints(t *testing.T) {
 	})
 }
 
+// TestMoveByClient: a client of another account than that of the streams hears at once that it
+// may not move the database.
+func TestMoveByClient(t *testing.T) {
+	processortest.InCrew(t, 2, func(c *processortest.Crew) {
+		for _, m := range c.Members {
+			m.Options.ClientsApart = true
+		}
+		c.Start()
+		if answer := c.Members[0].Want(412, "move", ``); !strings.Contains(fmt.Sprint(answer), "such as the operator") {
+			t.Errorf("%v", answer)
+		}
+	})
+}
+
 // TestStandbyRechecksRenewal: a standby re-checks for a renewal, folded after its read, before
 // it reports a document as gone.
 func TestStandbyRechecksRenewal(t *testing.T) {
