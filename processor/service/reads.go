@@ -287,9 +287,12 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 	status.Storage = s.Config.Storage()
 	if _, status.LogEnd, err = s.Log.Bounds(ctx); err != nil {
 		status.LogEnd = 0
-		return status, err
+	} else {
+		status.MutationsBehind, err = s.Mutations.After(ctx, cursor.Mutations)
 	}
-	status.MutationsBehind, err = s.Mutations.After(ctx, cursor.Mutations)
+	if err != nil {
+		err = schema.ErrUnavailable.With("JetStream does not answer the process that serves database %s: /readyz and the log of that process say why (%v)", s.Config.Database, err)
+	}
 	return status, err
 }
 

@@ -62,6 +62,18 @@ func TestMoveByClient(t *testing.T) {
 	})
 }
 
+// TestStatusWithoutJetStream: a process that JetStream does not answer says that, not what ran out.
+func TestStatusWithoutJetStream(t *testing.T) {
+	processortest.InCrew(t, 1, func(c *processortest.Crew) {
+		c.Start()
+		m := c.Members[0]
+		m.Cut()
+		if got := fmt.Sprint(m.Want(503, "status", ``)); !strings.Contains(got, "JetStream does not answer the process that serves database main") {
+			t.Error(got)
+		}
+	})
+}
+
 // TestStandbyRechecksRenewal: a standby re-checks for a renewal, folded after its read, before
 // it reports a document as gone.
 func TestStandbyRechecksRenewal(t *testing.T) {
