@@ -35,7 +35,7 @@ func (p *Processor) follow(ctx context.Context) error {
 			return err
 		}
 		folded := p.store.Cursor().Seq
-		err = eventlog.Extent{Seq: folded, By: "the projection"}.CheckEnd(p.log.DB.LogStream(), last)
+		err = eventlog.Extent{Seq: folded, By: eventlog.ByProjection}.CheckEnd(p.log.DB.LogStream(), last)
 		if err != nil {
 			// as below
 		} else if why, fault := snapshot.Mismatch(ctx, p.log, p.store.Cursor()); fault != nil {

@@ -32,9 +32,20 @@ type LostEnd struct {
 }
 
 func (e *LostEnd) Error() string {
-	return fmt.Sprintf("stream %s ends at %d but had reached %d by %s: its tail is lost; restore it, or restart with --accept-lost-end",
+	text := fmt.Sprintf("stream %s ends at %d but had reached %d by %s: its tail is lost; restore it, or restart with --accept-lost-end",
 		e.Stream, e.Last, e.Reached.Seq, e.Reached.By)
+	if e.Reached.By == ByProjection || e.Reached.By == byAcknowledged {
+		text += "; if it is restored from a backup, delete projection below the store directory instead"
+	}
+	return text
 }
+
+// Sources of an Extent that are below projection in the store directory. They outlive a
+// restore of the stream.
+const (
+	ByProjection   = "the projection"
+	byAcknowledged = "what was acknowledged"
+)
 
 // CheckEnd returns a LostEnd if a stream whose last sequence is last had reached the
 // extent x.

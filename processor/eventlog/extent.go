@@ -78,7 +78,7 @@ func readExtent(fs vfs.FS, name, identity string) Extent {
 	if errors.Join(err, file.Close()) != nil || sum != xxhash.Sum64(b[:extentBytes-8]) || hex.EncodeToString(b[16:32]) != identity {
 		return Extent{}
 	}
-	return Extent{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), "what was acknowledged"}
+	return Extent{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), byAcknowledged}
 }
 
 // ReadExtent returns the extent kept beside the projection in dir, of the log whose

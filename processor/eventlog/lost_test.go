@@ -35,7 +35,7 @@ func TestLostEnd(t *testing.T) {
 			if !projection {
 				w.RemoveProjection()
 			}
-			w.NoStart(fmt.Sprintf("ends at %d but had reached %d", kept, lost), "--accept-lost-end")
+			w.NoStart(fmt.Sprintf("ends at %d but had reached %d", kept, lost), "--accept-lost-end; if it is restored from a backup, delete projection")
 			w.Options.AcceptLostEnd = true
 			w.Start()
 			if logs := w.Logs.String(); !strings.Contains(logs, "the log has lost its end") || !strings.Contains(logs, "3 mutations that were judged there are judged again") {

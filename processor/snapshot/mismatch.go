@@ -81,7 +81,7 @@ func (s *Store) checkEnd(ctx context.Context, cursor projections.Cursor, o Confi
 	l := s.log
 	reached := l.Extent.Read().Further(eventlog.Extent{Seq: l.End.Last, By: "what NATS knows"})
 	if cursor.Stream == l.Identity() {
-		reached = reached.Further(eventlog.Extent{Seq: cursor.Seq, Judged: cursor.Mutations, By: "the projection"})
+		reached = reached.Further(eventlog.Extent{Seq: cursor.Seq, Judged: cursor.Mutations, By: eventlog.ByProjection})
 	}
 	all, err := s.all(ctx)
 	if err != nil {

@@ -65,7 +65,7 @@ func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint
 	if err != nil {
 		return 0, err
 	}
-	if err := (eventlog.Extent{Seq: t.store.Cursor().Seq, By: "the projection"}).CheckEnd(t.log.DB.LogStream(), last); err != nil {
+	if err := (eventlog.Extent{Seq: t.store.Cursor().Seq, By: eventlog.ByProjection}).CheckEnd(t.log.DB.LogStream(), last); err != nil {
 		if t.shorter.IsZero() {
 			t.shorter = time.Now()
 		}
