@@ -69,7 +69,8 @@ func WithNATSOptions(opts ...nats.Option) Option {
 }
 
 // WithJetStreamDomain sets the JetStream domain of the log, if it differs from that of
-// the connection.
+// the connection, for users of the account of the log. Clients of lapse read the log through
+// its gate, which has no domain.
 func WithJetStreamDomain(domain string) Option { return func(o *options) { o.domain = domain } }
 
 // APIPrefix sets the subject below which the account imports the API of the JetStream that

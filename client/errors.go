@@ -92,6 +92,10 @@ func IsLogin(err error) bool {
 	return false
 }
 
+// inGo names functions of this package where messages of lapse name its operations.
+var inGo = strings.NewReplacer("with collection.create", "with CreateCollection", "with collection.replace", "with ReplaceCollection",
+	"with document.replace or document.upsert", "with Replace or Upsert")
+
 // timeout reports whether there was no reply in time.
 func timeout(err error) bool {
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
@@ -131,7 +135,9 @@ func (c *Client) feedError(err error) error {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		err = &failure{cause: err, coded: ErrUnavailable.With("no stream accepts mutations of database %q here now: try again if NATS elects a leader, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		err = &failure{cause: err, coded: ErrUnavailable.With("database %q has no log here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
+		err = &failure{cause: err, coded: ErrUnavailable.With("database %q has no log at %s>: start `lapse serve --database %s`, connect to the NATS server and account that has it, or give the prefix at which this account imports it (--js-api-prefix, jetstream_api_prefix of a NATS context, client.APIPrefix)", c.database, c.api(), c.database)}
+	case c.js != nil && c.js.Options().Domain != "" && (errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)):
+		err = &failure{cause: err, coded: ErrUnavailable.With("nobody answers requests to JetStream of domain %q: leave the domain out as a client of lapse, whose gate has none, or name the domain of the log", c.js.Options().Domain)}
 	case c.js != nil && c.imported() && (errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)):
 		err = &failure{cause: err, coded: ErrUnavailable.With("nobody answers requests to JetStream at %s> now: try again if NATS or lapse restarts, or import them from the account of lapse's clients", c.api())}
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):

@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -72,6 +74,44 @@ func TestInboxDenied(t *testing.T) {
 	} {
 		if err := call(t.Context()); !says(err) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestMessagesNameFunctions: where lapse names operations of the wire, an error names functions
+// of this package.
+func TestMessagesNameFunctions(t *testing.T) {
+	for operations, want := range map[string]string{
+		schema.NoCollection("c").Message:                        "create it with CreateCollection",
+		"there is a c: change it with collection.replace":       "change it with ReplaceCollection",
+		"x: change it with document.replace or document.upsert": "change it with Replace or Upsert",
+	} {
+		body, _ := json.Marshal(map[string]string{"error": "x", "message": operations})
+		if got := parseError(404, body, "").Message; !strings.HasSuffix(got, ": "+want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestNoLogHere: without a log, or JetStream, an error names the domain or prefix that was
+// asked, and how to give another one.
+func TestNoLogHere(t *testing.T) {
+	url := harness.StartNATS(t, harness.NATSOptions(t.TempDir())).ClientURL()
+	for _, test := range []struct {
+		opt  Option
+		says string
+	}{
+		{WithTimeout(time.Minute), "has no log at $JS.API.>: start `lapse serve --database main`, connect to the NATS server and account that has it, or give the prefix"},
+		{WithJetStreamDomain("hub"), `JetStream of domain "hub": leave the domain out`},
+		{APIPrefix("LAPSE.API"), "nobody answers requests to JetStream at LAPSE.API.> now"},
+	} {
+		c, err := Connect(url, test.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, _, err := c.LogBounds(t.Context()); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v, want %s", err, test.says)
 		}
 	}
 }

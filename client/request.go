@@ -196,7 +196,7 @@ func parseError(status int, body []byte, fallback string) *Error {
 	if json.Unmarshal(body, &e) != nil || e.Error == "" {
 		e.Error, e.Message = nameOf(status), fallback
 	}
-	return &Error{Code: status, Name: e.Error, Message: e.Message}
+	return &Error{Code: status, Name: e.Error, Message: inGo.Replace(e.Message)}
 }
 
 func nameOf(status int) string {

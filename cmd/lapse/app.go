@@ -158,7 +158,10 @@ func usageErrorf(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
+// asCommands names commands where messages name operations, or functions of package client.
+var asCommands = strings.NewReplacer("\n", " ",
+	"with collection.create", "with `lapse collection create`", "with CreateCollection", "with `lapse collection create`",
+	"with ReplaceCollection", "with `lapse collection replace`", "with Replace or Upsert", "with `lapse document replace` or `upsert`")
+
 // sentence formats an error on one line, with the status and error code of the request.
-func sentence(err error) string {
-	return printable(strings.ReplaceAll(schema.Describe(err), "\n", " "))
-}
+func sentence(err error) string { return printable(asCommands.Replace(schema.Describe(err))) }

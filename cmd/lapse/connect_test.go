@@ -144,7 +144,7 @@ func TestAPIPrefix(t *testing.T) {
 		code int
 		says string
 	}{
-		{"--server " + url, exitFailed, `database "main" has no log here`},
+		{"--server " + url, exitFailed, `database "main" has no log at $JS.API.>: start`},
 		{"--server " + url + " --js-api-prefix FLAG.API", exitFailed, nobody("FLAG")},
 		{"--context app", exitFailed, nobody("APP")},
 		{"--context app --js-api-prefix FLAG.API", exitFailed, nobody("FLAG")},
