@@ -166,6 +166,10 @@ type Result struct {
 
 	Lifetime // of the live document that the result is about
 
+	// Again: RunBatches has sent the operation again after an ErrTimeout, and the first time
+	// may have applied it too. A Code of 200 may then be about a document that was new.
+	Again bool
+
 	gets bool        // it is of a get
 	at   DecodeError // what Decode knows of the document
 }

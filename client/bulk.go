@@ -110,8 +110,13 @@ func (r *bulkRequest) run(ctx context.Context) {
 	repeatable := !slices.ContainsFunc(whole.operations, func(op operation) bool {
 		return op.Op != "get" && (op.Op != "upsert" || op.IfMatch != "")
 	})
+	lost := false // the answer of a try
 	for began := time.Now(); ; {
 		r.results, r.err = whole.Run(ctx)
+		for i := range r.results {
+			r.results[i].Again = lost
+		}
+		lost = lost || errors.Is(r.err, ErrTimeout)
 		again := errors.Is(r.err, ErrUnavailable) || errors.Is(r.err, ErrOverloaded) || errors.Is(r.err, ErrTimeout) && repeatable
 		if !again || time.Since(began) > bulkPatience {
 			return

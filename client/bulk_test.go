@@ -152,6 +152,15 @@ func TestRunBatchesErrors(t *testing.T) {
 	if n := len(server.requests); n != 4 {
 		t.Errorf("%d requests, want 4", n)
 	}
+	for status, want := range map[int]bool{503: false, 504: true} {
+		first := len(server.requests) + 1
+		server.refuse = func(request int, _ []string) int { return map[bool]int{true: status}[request == first] }
+		for results, err := range client.RunBatches(t.Context(), slices.Values([]*client.Batch{of("a")}), 1) {
+			if err != nil || results[0].Again != want {
+				t.Errorf("after a %d: %+v, %v", status, results, err)
+			}
+		}
+	}
 	server.refuse = func(_ int, ids []string) int {
 		if slices.Contains(ids, "b") {
 			return 504

@@ -19,8 +19,9 @@ type Count struct {
 	Lines    int     `json:"lines"`
 	Created  int     `json:"created"`
 	Replaced int     `json:"replaced"`
-	Existed  int     `json:"existed"` // left alone by create
-	Past     int     `json:"past"`    // their moment had passed
+	Again    int     `json:"again,omitempty"` // of Replaced: sent again since an answer was lost; some may be new, with two events
+	Existed  int     `json:"existed"`         // left alone by create
+	Past     int     `json:"past"`            // their moment had passed
 	Refused  int     `json:"refused"`
 	Moments  Moments `json:"moments"`
 
@@ -129,9 +130,9 @@ func (im *Import) Run(ctx context.Context, lines iter.Seq2[schema.Line, error]) 
 
 // done counts a line by the result of its operation.
 func (im *Import) done(l *importLine, results client.Results) error {
-	exists := false
+	exists, again := false, false
 	if len(results) > 0 && l.fault == nil {
-		exists = results[0].Code == 200
+		exists, again = results[0].Code == 200, results[0].Again
 		switch fault := schema.AsError(results[0].Err); {
 		case results[0].Err == nil:
 		case im.rules.DryRun && fault.Code == client.ErrDocumentNotFound.Code:
@@ -164,6 +165,9 @@ func (im *Import) done(l *importLine, results client.Results) error {
 		im.forecast.add(l.deadline)
 		if exists {
 			c.Replaced++
+			if again {
+				c.Again++
+			}
 		} else {
 			c.Created++
 		}

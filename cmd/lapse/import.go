@@ -239,6 +239,7 @@ func describeImport(c importer.Count, rules importer.Rules, collection string, t
 	add(c.Existed, "; %d there already and left alone")
 	add(c.Past, "; %d past their moment and left out")
 	add(c.Refused, "; %d refused")
+	add(c.Again, " (%d of them sent again after a lost answer: new ones count as replaced, and have two events)")
 	if took > time.Second {
 		text += fmt.Sprintf("; %s, %.0f a second", showDuration(took.Round(time.Second)), float64(c.Created+c.Replaced)/took.Seconds())
 	}
