@@ -122,6 +122,9 @@ func (out *output) importFile(ctx context.Context, conn *connection, collection,
 		return interrupted(ctx, err, rules, im.Last(), name)
 	}
 	count := im.Count()
+	if n := count.Moments.None; n > 0 && n == count.Lines-count.Refused {
+		out.leftOut("none of the documents has a moment at %s, so that none ends by it: is it the right path?", rules.Expires)
+	}
 	if err := out.imported(count, rules, coll.Name(), time.Since(began)); err != nil || count.Refused == 0 {
 		return err
 	}
@@ -236,10 +239,10 @@ func describeImport(c importer.Count, rules importer.Rules, collection string, t
 			text += fmt.Sprintf(format, n)
 		}
 	}
+	add(c.Again, " (%d of them sent again after a lost answer: new ones count as replaced, and have two events)")
 	add(c.Existed, "; %d there already and left alone")
 	add(c.Past, "; %d past their moment and left out")
 	add(c.Refused, "; %d refused")
-	add(c.Again, " (%d of them sent again after a lost answer: new ones count as replaced, and have two events)")
 	if took > time.Second {
 		text += fmt.Sprintf("; %s, %.0f a second", showDuration(took.Round(time.Second)), float64(c.Created+c.Replaced)/took.Seconds())
 	}

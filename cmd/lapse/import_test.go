@@ -88,6 +88,36 @@ func TestImportRejects(t *testing.T) {
 	}
 }
 
+// TestImportWithoutMoments: an import says that no document has the member of --expires; some
+// may lack it.
+func TestImportWithoutMoments(t *testing.T) {
+	s := newStandin(t)
+	s.answer("collection.get.orders", 200, `{"id":"orders","defaultTtl":7200}`, false)
+	s.answer("batch.orders", 200, `{"results":[{"code":404,"body":{"code":404,"error":"document_not_found","message":"no"}},{"code":404,"body":{"code":404,"error":"document_not_found","message":"no"}}]}`, false)
+	for input, says := range map[string]bool{
+		`{"id":"a","meta":{"end":3000000000}}` + "\n" + `{"id":"b"}`: true,
+		`{"id":"a","end":3000000000}` + "\n" + `{"id":"b"}`:          false,
+		`{"id":"a","end":null}` + "\n" + `{"id":"b"}`:                false,
+	} {
+		_, stderr, code := importInto(t, s, input, "--dry-run", "--expires", "/end")
+		if code != 0 || strings.Contains(stderr, "lapse: none of the documents has a moment at /end") != says {
+			t.Errorf("%s: exit %d, %s", input, code, stderr)
+		}
+	}
+}
+
+// TestImportSaysAgain: what was sent twice since the first answer was lost is counted.
+func TestImportSaysAgain(t *testing.T) {
+	s := newStandin(t)
+	s.answer("collection.get.orders", 200, `{"id":"orders"}`, false)
+	s.answer("batch.orders", 504, `{"code":504,"error":"timeout","message":"lost"}`, false)
+	s.answer("batch.orders", 200, `{"results":[{"code":200,"body":{"id":"a"}},{"code":201,"body":{"id":"b"}}]}`, true)
+	stdout, stderr, code := importInto(t, s, `{"id":"a"}`+"\n"+`{"id":"b"}`)
+	if code != 0 || !strings.Contains(stdout, `"created":1,"replaced":1,"again":1,`) {
+		t.Errorf("exit %d, %s%s", code, stdout, stderr)
+	}
+}
+
 // TestImportOfOpenPipe: lines that have come are stored, and refused ones are in the file,
 // although the input goes on.
 func TestImportOfOpenPipe(t *testing.T) {

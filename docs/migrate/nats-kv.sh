@@ -6,7 +6,7 @@
 stream=KV_${1:?name a bucket}
 shift
 info=$(nats "$@" stream info "$stream" --json) || exit 1
-[ "$(echo "$info" | jq .state.messages)" -gt 0 ] || exit 0
+[ "$(echo "$info" | jq .state.messages)" -gt 0 ] || { echo "the bucket is empty" >&2; exit 0; }
 nats "$@" sub --stream "$stream" --last-per-subject --terminate-at-end --wait 1m --dump=- | tr '\0' '\n' |
   jq -nr --argjson age "$(echo "$info" | jq '.config.max_age / 1000000')" '
     (("9007199254740993" | fromjson | tojson) == "9007199254740993") as $exact |

@@ -22,5 +22,6 @@ pattern=${1:-*}
           else ($time[0] | tonumber) * 1000 + ($time[1] | tonumber / 1000 | floor) + $left end) } | tojson
       end
     end' |
-  awk '/^end/ { ended = 1; next } /^!/ { print substr($0, 3) >"/dev/stderr"; left = 1; next } { print }
-    END { if (!ended) print "the dump has no end: run it again" >"/dev/stderr"; exit !ended || left }'
+  awk '/^end/ { ended = 1; next } /^!/ { print substr($0, 3) >"/dev/stderr"; left = 1; next } { print; found = 1 }
+    END { if (!ended) print "the dump has no end: run it again" >"/dev/stderr"
+      else if (!found && !left) print "no key matches: is it the pattern, and the database (-n)?" >"/dev/stderr"; exit !ended || left }'

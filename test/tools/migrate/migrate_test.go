@@ -37,9 +37,9 @@ type workshop struct {
 	dir string
 }
 
-func newWorkshop(t *testing.T) *workshop {
+func newWorkshop(t *testing.T, tools ...string) *workshop {
 	t.Helper()
-	for _, tool := range []string{"redis-server", "jq"} {
+	for _, tool := range append(tools, "jq") {
 		if _, err := exec.LookPath(tool); err != nil && os.Getenv("CI") == "" {
 			t.Skipf("%s is not installed", tool)
 		}
@@ -184,7 +184,7 @@ func TestPage(t *testing.T) {
 			text = string(page[:end])
 		}
 		t.Run(name, func(t *testing.T) {
-			w := newWorkshop(t)
+			w := newWorkshop(t, "redis-server")
 			w.lapse()
 			prepare[name](w)
 			blocks := shellBlock.FindAllStringSubmatch(text, -1)
@@ -239,7 +239,7 @@ func lines(t *testing.T, text string) (all []string, ends map[string]int64) {
 // TestRedis: keys and values come over as they are, with the end that Redis knows; what
 // cannot is named, and nothing is lost in silence.
 func TestRedis(t *testing.T) {
-	w := newWorkshop(t)
+	w := newWorkshop(t, "redis-server")
 	s := w.lapse()
 	w.redis(strings.Join([]string{
 		`SET plain hello`, `SET "a b:c" '{"n":1}' EX 500`, `SET "line\nend" '[1]' PX 600500`, `SET "quote\"d" "\"x\""`,
@@ -279,10 +279,44 @@ func TestRedis(t *testing.T) {
 	}
 }
 
+// TestMongoDBPath: the field of a TTL index may be in a subdocument, or an array, whose earliest
+// date counts. A document without a date there never ends.
+func TestMongoDBPath(t *testing.T) {
+	w := newWorkshop(t)
+	for _, c := range []struct{ path, document, end string }{
+		{"seen", `{"seen":{"$date":{"$numberLong":"5000"}}}`, "65000"},
+		{"meta.seen", `{"meta":{"seen":{"$date":{"$numberLong":"5000"}}}}`, "65000"},
+		{"meta.seen", `{"meta":{"seen":[{"$date":{"$numberLong":"9000"}},{"$date":{"$numberLong":"5000"}}]}}`, "65000"},
+		{"a.b.c", `{"a":[{"b":{"c":{"$date":{"$numberLong":"9000"}}}},{"b":{"c":{"$date":{"$numberLong":"5000"}}}},{"b":1}]}`, "65000"},
+		{"meta.seen", `{"meta":{"seen":"2060-01-01"}}`, "null"},
+		{"meta.seen", `{"meta":7}`, "null"},
+		{"meta.seen", `{"seen":{"$date":{"$numberLong":"5000"}}}`, "null"},
+	} {
+		got, stderr, err := w.run(fmt.Sprintf("echo '%s' | jq -c -f docs/migrate/mongodb.jq --arg date %s --argjson after 60 | jq .end", c.document, c.path))
+		if err != nil || strings.TrimSpace(got) != c.end {
+			t.Errorf("%s in %s: %s, want %s (%v) %s", c.path, c.document, got, c.end, err, stderr)
+		}
+	}
+}
+
+// TestCosmosWithoutMetadata: an export without _ts has no moments: the recipe stops.
+func TestCosmosWithoutMetadata(t *testing.T) {
+	w := newWorkshop(t)
+	page, err := os.ReadFile(filepath.Join(root, "docs/migrate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	recipe := regexp.MustCompile(`(?s)jq -cn --stream.*? carts\.json `).FindString(string(page))
+	stdout, stderr, err := w.run(`echo '[{"id":"a","ttl":5}]' >carts.json` + "\n" + recipe)
+	if recipe == "" || err == nil || stdout != "" || !strings.Contains(stderr, "IncludeMetadataFields") {
+		t.Errorf("%q prints %s%s, %v", recipe, stdout, stderr, err)
+	}
+}
+
 // TestNATSKV: the end of a key is its own or that of the bucket, whichever is first; deleted
 // keys are left out.
 func TestNATSKV(t *testing.T) {
-	w := newWorkshop(t)
+	w := newWorkshop(t, "redis-server")
 	js := w.buckets()
 	ctx := t.Context()
 	kv, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", TTL: time.Hour, LimitMarkerTTL: time.Minute, History: 3})
