@@ -90,6 +90,9 @@ type Options struct {
 	// LatenessObjective is the lateness that 99 of 100 expiries should not exceed; a
 	// second if 0. Status reports whether it is kept.
 	LatenessObjective time.Duration
+	// Timekeeper is a clock that its owner moves by Advance, see clock.NewManual; nil for
+	// Clock.
+	Timekeeper *clock.Timekeeper
 	// Clock is the machine's clock; Go's if nil, which may not count the time that the
 	// machine sleeps.
 	Clock clock.Clock

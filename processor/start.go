@@ -196,7 +196,9 @@ func (s *starting) openMutations(ctx context.Context) error {
 // startClock compares the machine's clock with the log and with NATS.
 func (s *starting) startClock(ctx context.Context) error {
 	o := s.options
-	s.clock = clock.New(o.ForClock(), s.store.Cursor().Time, len(s.store.Collections()) == 0)
+	if s.clock = o.Timekeeper; s.clock == nil {
+		s.clock = clock.New(o.ForClock(), s.store.Cursor().Time, len(s.store.Collections()) == 0)
+	}
 	s.snapshots.Now = s.clock.Millis
 	if !o.SameClock {
 		if err := s.clock.Compare(ctx, s.log.ServerTime); err != nil {

@@ -47,8 +47,9 @@ type Timekeeper struct {
 	now    atomic.Pointer[instant] // copy of guard.given
 
 	mu    sync.Mutex
-	guard *guard
+	guard *guard        // nil for a manual clock
 	fault *schema.Error // the reply to writes; nil while the clock is trusted
+	runs  bool          // it shows another time without Set
 
 	Refused atomic.Uint64 // requests rejected because of fault
 }
@@ -67,7 +68,7 @@ type Config struct {
 // New returns a Timekeeper for a log that ends at end, in Unix ms, 0 if it is empty.
 // unbounded says that nothing in it can expire, so any MaxDowntime is accepted.
 func New(c Config, end int64, unbounded bool) *Timekeeper {
-	k := &Timekeeper{clock: c.Clock, memory: memory{fs: c.FS, path: c.File, boot: c.Boot}, events: c.Events}
+	k := &Timekeeper{clock: c.Clock, runs: true, memory: memory{fs: c.FS, path: c.File, boot: c.Boot}, events: c.Events}
 	_, elapsed := k.clock()
 	k.guard = newGuard(c.MaxStep, c.MaxDowntime, k.memory.load(), end, unbounded, elapsed)
 	k.publish()
@@ -77,6 +78,9 @@ func New(c Config, end int64, unbounded bool) *Timekeeper {
 // Begin compares the clock with the end of a log that another writer has extended.
 // A doubt stays: becoming the writer makes no clock right.
 func (k *Timekeeper) Begin(end int64, unbounded bool) {
+	if k.Manual() {
+		return
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	wall, elapsed := k.clock()
@@ -117,6 +121,9 @@ func (k *Timekeeper) Second(logTime int64) int64 { return max(k.Millis(), logTim
 // Check reads the clock. It returns the time in Unix ms, and the error for writes
 // if the clock is not trusted.
 func (k *Timekeeper) Check() (now int64, fault *schema.Error) {
+	if k.Manual() {
+		return k.Millis(), nil
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	wall, elapsed := k.clock()
@@ -140,6 +147,9 @@ func (k *Timekeeper) report(before *doubt, elapsed time.Duration) {
 
 // Accept makes the present reading the right one, if the clock is not trusted.
 func (k *Timekeeper) Accept() {
+	if k.Manual() {
+		return
+	}
 	k.Check() // the step to accept may not have been read yet
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -176,6 +186,9 @@ func (k *Timekeeper) Compare(ctx context.Context, ask func(context.Context) (tim
 // others report an unreachable server, and after a failed write the stored origin
 // still holds.
 func (k *Timekeeper) Watch(ctx context.Context, ask func(context.Context) (time.Time, error)) {
+	if k.Manual() {
+		return
+	}
 	defer func() { _ = k.Remember() }()
 	next := time.NewTicker(serverInterval)
 	defer next.Stop()
@@ -195,6 +208,9 @@ func (k *Timekeeper) Watch(ctx context.Context, ask func(context.Context) (time.
 
 // Remember stores the clock's origin for the next start.
 func (k *Timekeeper) Remember() error {
+	if k.Manual() {
+		return nil
+	}
 	k.mu.Lock()
 	origin := k.guard.origin
 	k.mu.Unlock()
@@ -203,6 +219,9 @@ func (k *Timekeeper) Remember() error {
 
 // Status returns the clock's part of the status.
 func (k *Timekeeper) Status() schema.Clock {
+	if k.Manual() {
+		return schema.Clock{}
+	}
 	k.Check()
 	k.mu.Lock()
 	defer k.mu.Unlock()

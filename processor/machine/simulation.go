@@ -161,19 +161,8 @@ func (s *Simulation) expire(now int64) error {
 // Schedule updates soonest for new pending events. A caller that decides through Machine has
 // to call it.
 func (s *Simulation) Schedule() {
-	pending := s.Machine.pending
-	for ; s.seen < len(pending); s.seen++ {
-		fact := &pending[s.seen]
-		switch {
-		case fact.Type.OnCollection():
-			s.soonest = math.MinInt64 // a change of policy may make anything due
-		case fact.Type.StartsTTL():
-			c := s.Machine.Collection(fact.Collection)
-			if d := deadlineMeta(fact).Deadline(c); d.Rule != schema.NoRule {
-				s.soonest = min(s.soonest, d.At-int64(c.WarnBefore))
-			}
-		}
-	}
+	s.soonest = min(s.soonest, s.Machine.SoonestDue(s.seen))
+	s.seen = s.Machine.Pending()
 }
 
 // Flush emits and folds all pending events.

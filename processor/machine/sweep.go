@@ -3,6 +3,7 @@ package machine
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/lapsedb/lapse/expiry"
@@ -270,6 +271,65 @@ func (m *Machine) NextDue() (second int64, ok bool) {
 		}
 	}
 	return second, ok
+}
+
+// SoonestDue returns the earliest second at which the pending events from index first on may
+// make something due, which NextDue knows once they are folded; math.MaxInt64 if they make
+// nothing due.
+func (m *Machine) SoonestDue(first int) (second int64) {
+	second = math.MaxInt64
+	for i := first; i < len(m.pending); i++ {
+		fact := &m.pending[i]
+		switch {
+		case fact.Type.OnCollection():
+			return math.MinInt64 // a change of policy may make anything due
+		case fact.Type.StartsTTL():
+			c := m.Collection(fact.Collection)
+			if d := deadlineMeta(fact).Deadline(c); d.Rule != schema.NoRule {
+				second = min(second, d.At-int64(c.WarnBefore))
+			}
+		}
+	}
+	return second
+}
+
+// Rearm makes NextDue exact, which is early where the document that armed a queue has changed
+// since. now is the time in ms; nothing may be pending.
+func (m *Machine) Rearm(now int64) error {
+	m.stamp(now)
+	for name, all := range m.sweep.queues {
+		c, there := m.Store.Collection(name)
+		for k := range all {
+			for order := range all[k] {
+				q := &all[k][order]
+				if !there || !q.policy.due || len(q.late) > 0 {
+					continue
+				}
+				m.skipOverdue(c, q)
+				first, any, err := m.first(c, q)
+				if err != nil {
+					return err
+				}
+				m.sweep.wheel.Remove(&q.timer)
+				if any {
+					at, _ := q.dueAt(c, first)
+					m.sweep.wheel.Set(&q.timer, at)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// first returns the second of the first entry after the position that has not been warned of
+// its deadline, if the queue warns.
+func (m *Machine) first(c *schema.Collection, q *queue) (second int64, any bool, err error) {
+	_, _, err = m.Store.Scan(q.Queue, q.position, math.MaxInt64, func(entry projections.Entry) bool {
+		any = q.kind == expiries || !slices.Contains(entry.Warned, entry.Meta.Deadline(c).At)
+		second = entry.Second
+		return !any
+	})
+	return second, any, err
 }
 
 // expiryWork is the work up to which an expiry or warning counts as one of a limit; one

@@ -61,6 +61,7 @@ func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 		s.Config.Events(observe.ReplyRefused{Subject: m.Subject, Reply: r.to})
 		return
 	}
+	r.hold()
 	defer r.recover()
 	r.from = senderOf(m)
 	r.name = strings.TrimPrefix(m.Subject, s.Config.Database.API())
@@ -70,6 +71,7 @@ func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 		if s.Config.ClientsApart {
 			r.refuse(notForClients)
 		}
+		r.release()
 		return // the connection log answers it, to operators
 	}
 	if r.info.Limit != schema.QueryLimit {

@@ -36,6 +36,20 @@ type Request struct {
 	peers.Attempt                 // earlier runs of a query
 	came          time.Time
 	until         time.Time // deadline of the reply, zero for none
+	holds         bool      // it keeps Service.open locked for reading
+}
+
+// hold makes Settle wait for the request until release.
+func (r *Request) hold() {
+	r.open.RLock()
+	r.holds = true
+}
+
+func (r *Request) release() {
+	if r.holds {
+		r.holds = false
+		r.open.RUnlock()
+	}
 }
 
 // begin dispatches a request once its Lapse-Min-Seq is folded.
@@ -188,6 +202,7 @@ func (r *Request) refuse(fault *schema.Error) { r.reply(fault.Code, fault, nil) 
 // reply publishes the reply with its headers. A body that exceeds the maximum message
 // becomes a 413.
 func (r *Request) reply(code int, fault *schema.Error, body []byte) {
+	defer r.release()
 	if fault == nil && len(body) > r.MaxReply {
 		fault = answer.TooLargeBody(len(body), r.MaxReply)
 		code = fault.Code

@@ -89,6 +89,7 @@ type Service struct {
 	peers   *peers.Peers
 	reading reading
 	Held    atomic.Int64 // bytes of requests without a reply
+	open    sync.RWMutex // locked for reading by each request without a reply
 
 	// Each class of work has its own queue, so slow requests cannot delay fast ones;
 	// within it each client has its share, so one client cannot delay the others.
@@ -142,6 +143,22 @@ func (s *Service) Stop() error {
 	waitUntil(writer.StopTimeout, func() bool { return s.NC.NumSubscriptions() == 0 || s.NC.IsClosed() })
 	waitUntil(writer.StopTimeout, func() bool { return s.large.len() == 0 })
 	return err
+}
+
+// Settle returns when all requests that NATS has delivered before are answered. Later ones
+// wait meanwhile.
+func (s *Service) Settle() error {
+	if err := s.NC.FlushTimeout(serveTimeout); err != nil {
+		return err
+	}
+	handled := make(chan struct{})
+	if err := s.NC.Barrier(func() { close(handled) }); err != nil {
+		return err
+	}
+	<-handled
+	s.open.Lock()
+	defer s.open.Unlock()
+	return nil
 }
 
 // Finish answers the remaining requests, after the writer has stopped, and waits for

@@ -177,9 +177,12 @@ func (t *Term) commit() error {
 
 // replyFolded sends the replies whose outcomes are folded.
 func (t *Term) replyFolded() {
+	if t.phase == draining && t.Clock.Manual() {
+		return // what a decided proposal makes due comes first
+	}
 	folded := t.machine.Folded()
 	n := 0
-	for n < len(t.pendingReplies) && t.pendingReplies[n].outcome.Seq <= folded {
+	for n < len(t.pendingReplies) && t.pendingReplies[n].after <= folded {
 		t.replyDurable(&t.pendingReplies[n])
 		t.replyBytes -= len(t.pendingReplies[n].outcome.Body)
 		n++

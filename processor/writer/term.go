@@ -45,6 +45,7 @@ type Term struct {
 	published      uint64    // mutations received from the stream
 	share          share     // of expiries
 	searched       int64     // log time, ms, of the last search for due documents
+	move           *Proposal // of the clock, under way; nil for none
 }
 
 // decided is a proposal whose outcome is not acknowledged.
@@ -52,6 +53,7 @@ type decided struct {
 	*Proposal
 	first   uint64 // sequence of the first event it may have made
 	outcome machine.Outcome
+	after   uint64 // sequence that is folded before the reply
 }
 
 // Begin begins a term: it reads the log to its end and moves the fence there. After
@@ -105,7 +107,7 @@ func (t *Term) Run(ctx context.Context) (err error) {
 			return t.end()
 		}
 		proposals, mutations := t.Proposals, t.Mutations
-		if t.full() || t.gathering() || t.nextRetry() >= 0 && t.phase != doubting {
+		if t.full() || t.gathering() || t.move != nil || t.nextRetry() >= 0 && t.phase != doubting {
 			proposals = nil
 		}
 		if proposals == nil || t.phase == doubting || len(t.stalling) > 0 {
@@ -199,6 +201,9 @@ func (t *Term) Leave() {
 		}
 	}
 	t.abandon(notWriter)
+	if t.move != nil {
+		t.move.refuse(notWriter)
+	}
 	t.pendingReplies, t.retry = nil, nil
 	t.refuse(notWriter)
 }

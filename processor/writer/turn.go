@@ -84,14 +84,16 @@ func (t *Term) untilNext() time.Duration {
 	if t.full() {
 		return max(wait, 0)
 	}
-	wait = min(wait, clockCheck)
-	if t.phase == doubting {
+	if !t.Clock.Stands() {
+		wait = min(wait, clockCheck)
+	}
+	if t.phase == doubting || t.move != nil && !t.move.Move.begins(t) {
 		return max(wait, 0)
 	}
-	if t.nextRetry() >= 0 || len(t.pieces) > 0 {
+	if t.nextRetry() >= 0 || len(t.pieces) > 0 || t.phase == draining || t.move != nil {
 		return 0
 	}
-	if at, ok := t.machine.NextDue(); ok {
+	if at, ok := t.machine.NextDue(); ok && !t.Clock.Stands() {
 		if t.machine.Time() >= at*1000 {
 			return max(min(wait, t.expiriesWait(time.Now())), 0)
 		}
@@ -113,14 +115,21 @@ func (t *Term) turn() error {
 		t.Clock.Refused.Add(uint64(t.refuseRetries(fault) + t.refuse(fault)))
 		return nil
 	}
+	if t.move != nil {
+		return t.carry()
+	}
 	deferred, drained := t.phase == deferring, t.phase == draining
 	t.phase = deciding
 	t.resume(now)
 	// Expiries come first, so that whatever a new policy made overdue expires right
 	// after it, but no more of them than requests can wait for.
-	if at := time.Now(); !deferred && (drained || t.expiriesWait(at) == 0) && t.due(now) {
-		if _, err := t.machine.Expire(now, t.share.steer(at, t.asks())); err != nil {
+	if at := time.Now(); !deferred && t.due(now) && (drained || t.expiriesWait(at) == 0 && t.sweeps()) {
+		more, err := t.machine.Expire(now, t.share.steer(at, t.asks()))
+		if err != nil {
 			return err
+		}
+		if t.Clock.Manual() && t.holdBack(more) {
+			return nil
 		}
 	}
 	if !deferred {
@@ -129,7 +138,7 @@ func (t *Term) turn() error {
 		}
 	}
 	requests, bytes := 0, 0
-	for requests < turnRequests && bytes < maxGroupBytes && !t.full() {
+	for requests < turnRequests && bytes < maxGroupBytes && !t.full() && t.move == nil {
 		p := t.next()
 		if p == nil {
 			break
@@ -150,6 +159,9 @@ func (t *Term) turn() error {
 
 // expiriesWait returns how long expiries wait to leave time for requests.
 func (t *Term) expiriesWait(now time.Time) time.Duration {
+	if t.Clock.Manual() {
+		return 0
+	}
 	return t.share.wait(now, t.machine.Sweeping())
 }
 
@@ -196,6 +208,10 @@ func (t *Term) next() *Proposal {
 // decide decides one proposal, or a piece of it, or defers it. It returns the
 // approximate size in bytes of the proposal or of the work for it.
 func (t *Term) decide(p *Proposal) (bytes int, err error) {
+	if p.Move != nil {
+		t.move = p
+		return 0, nil
+	}
 	if p.Term != nil && p.Term != t {
 		p.refuse(notWriter)
 		return 0, nil
@@ -253,10 +269,10 @@ func (t *Term) decide(p *Proposal) (bytes int, err error) {
 	}
 	t.unstall(p)
 	t.changed(p)
-	if p.Mutation != nil && p.Mutation.Op == schema.CollectionReplace {
+	if p.Mutation != nil && p.Mutation.Op == schema.CollectionReplace || t.makesDue(pending) {
 		t.phase = draining
 	}
-	t.pendingReplies = append(t.pendingReplies, decided{p, first, o})
+	t.pendingReplies = append(t.pendingReplies, decided{p, first, o, o.Seq})
 	t.replyBytes += len(o.Body)
 	return bytes, nil
 }
@@ -283,7 +299,7 @@ func (t *Term) judge(p *Proposal) (o machine.Outcome, first uint64, err error) {
 		if p.run == nil {
 			p.run = machine.NewBatchRun(p.Batch, p.MaxReply)
 		}
-		o, err = t.machine.DecideBatch(now, p.run, pieceWork)
+		o, err = t.machine.DecideBatch(now, p.run, t.pieceWork())
 		if p.first == 0 && t.machine.Seq() >= first {
 			p.first = first
 		}

@@ -47,7 +47,7 @@ func TestReplyBytesReleased(t *testing.T) {
 		"abandoned": func(term *Term) { term.abandon(unreachable) },
 	} {
 		o := machine.Outcome{Seq: 1, Body: make([]byte, 10)}
-		term := &Term{replyBytes: len(o.Body), pendingReplies: []decided{{&Proposal{Done: func(machine.Outcome) {}}, 1, o}}}
+		term := &Term{replyBytes: len(o.Body), pendingReplies: []decided{{&Proposal{Done: func(machine.Outcome) {}}, 1, o, o.Seq}}}
 		if end(term); term.replyBytes != 0 || len(term.pendingReplies) != 0 {
 			t.Errorf("%s: %d pending replies of %d bytes are left", name, len(term.pendingReplies), term.replyBytes)
 		}

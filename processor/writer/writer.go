@@ -21,13 +21,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Proposal is a mutation, a batch or an internal event for the writer to decide; an
-// internal event is always accepted.
+// Proposal is a mutation, a batch, an internal event or a move of the clock for the writer to
+// decide; the last two are always accepted.
 type Proposal struct {
 	Mutation *schema.Mutation
 	Batch    *schema.Batch
 	MaxReply int           // maximum reply size of a batch in bytes
 	Internal *schema.Event // its type and body
+	Move     *Move         // of a manual clock
 	Term     *Term         // the only term that may decide it; nil for any
 
 	// Done receives the outcome once it is durable and folded. It runs on the writer's
@@ -133,23 +134,31 @@ func (w *Writer) Submit(p *Proposal) bool {
 // Note appends an internal event and returns when it is durable and folded, or with
 // the error of ctx.
 func (w *Writer) Note(ctx context.Context, t schema.EventType, body []byte) error {
+	_, err := w.Await(ctx, &Proposal{Internal: &schema.Event{Type: t, Body: body}})
+	return err
+}
+
+// Await queues a proposal, waiting for a free place, and returns its outcome once it is durable
+// and folded, or its refusal, or the error of ctx.
+func (w *Writer) Await(ctx context.Context, p *Proposal) (machine.Outcome, error) {
 	done := make(chan machine.Outcome, 1)
+	p.Done = func(o machine.Outcome) { done <- o }
 	select {
-	case w.Proposals <- &Proposal{Internal: &schema.Event{Type: t, Body: body}, Done: func(o machine.Outcome) { done <- o }}:
+	case w.Proposals <- p:
 		if !w.Writing() {
 			w.refuse(notWriter)
 		}
 	case <-ctx.Done():
-		return ctx.Err()
+		return machine.Outcome{}, ctx.Err()
 	}
 	select {
 	case o := <-done:
 		if o.Fault != nil {
-			return o.Fault
+			return o, o.Fault
 		}
-		return nil
+		return o, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return machine.Outcome{}, ctx.Err()
 	}
 }
 
