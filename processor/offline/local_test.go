@@ -63,7 +63,7 @@ func drawRequest(random *rand.Rand) (r drawnRequest) {
 		`{"defaultTtl":-1,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"}]}}`, `{"defaultTtl":0}`,
 		`{"indexingPolicy":{"indexingMode":"none"}}`, `{"defaultTtl":40,"previousImages":false}`,
 		`{"defaultTtl":40,"warnBefore":30}`, `{"defaultTtl":3,"warnBefore":9,"previousImages":false}`, `{"warnBefore":0}`)
-	switch random.IntN(30) {
+	switch random.IntN(33) {
 	case 0, 1, 2:
 		r.tail, r.body = "collection.create."+c, properties
 	case 3:
@@ -107,6 +107,8 @@ func drawRequest(random *rand.Rand) (r drawnRequest) {
 		r.body = draw(random, ``, `{}`, `{"where":"doc.n >= 2"}`, `{"where":"doc.n == params.n","params":{"n":1}}`, `{"count":true}`,
 			`{"orderBy":[{"path":"/n","desc":true}],"limit":2}`, `{"where":"doc."}`, `{"limit":0}`, `{"select":["/n"],"where":"doc._ts > 0"}`,
 			`{"idPrefix":"a","explain":true}`, `{"idPrefix":"b","count":true}`, `{"idPrefix":""}`)
+	case 26, 27, 28:
+		r.tail = draw(random, "document.hold.", "document.release.", "document.touch.", "document.restore.") + c + "." + id
 	default:
 		r.tail, r.body = "history."+c+"."+id, draw(random, ``, `{"limit":2}`, `{"limit":0}`)
 	}
