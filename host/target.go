@@ -61,7 +61,7 @@ func (t *target) of(i int) eventlog.Connections {
 	c := t.Connections
 	c.Service, c.Shared = t.services[i], len(t.Databases) > 1
 	if t.stage != nil {
-		c.Stage, c.Checked = t.stage(t.Databases[i]), true // the embedded server has checked the files
+		c.Stage, c.Checked, c.Only = t.stage(t.Databases[i]), true, true // the embedded server has checked the files
 	}
 	return c
 }

@@ -41,7 +41,7 @@ func openLog(ctx context.Context, c eventlog.Connections, o Options) (*eventlog.
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return log, err
 	}
-	refusal := peers.CheckOthers(ctx, c.Service, o.Database, "")
+	refusal := checkOthers(ctx, c, o, "")
 	if refusal == nil {
 		return eventlog.Open(ctx, c, o.forEventlog())
 	}
@@ -49,6 +49,14 @@ func openLog(ctx context.Context, c eventlog.Connections, o Options) (*eventlog.
 		return nil, refusal
 	}
 	return log, err // one of them has just created it
+}
+
+// checkOthers returns an error if another process serves the database from another log.
+func checkOthers(ctx context.Context, c eventlog.Connections, o Options, log string) error {
+	if c.Only {
+		return nil
+	}
+	return peers.CheckOthers(ctx, c.Service, o.Database, log)
 }
 
 // RestoreSnapshot replaces the projection in o.Dir by a snapshot, the newest sound one if

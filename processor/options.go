@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/eventlog"
@@ -68,6 +69,8 @@ type Options struct {
 	// Replicas is the number of replicas of new streams, 1 if 0. Existing streams must
 	// have as many, or any number if 0.
 	Replicas int
+	// Storage is where the streams are: file if left out.
+	Storage jetstream.StorageType
 	// Queue is the number of mutations that may wait for the writer, and of reads that may
 	// wait for a worker, before requests are refused with 429; 8192 if 0.
 	Queue int
@@ -199,7 +202,7 @@ func (o Options) watched() Options {
 // The options of each room.
 
 func (o Options) forEventlog() eventlog.Config {
-	return eventlog.Config{Database: o.Database, Replicas: o.Replicas, Events: o.Events}
+	return eventlog.Config{Database: o.Database, Replicas: o.Replicas, Storage: o.Storage, Events: o.Events}
 }
 
 func (o Options) ForClock() clock.Config {

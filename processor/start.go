@@ -13,7 +13,6 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
-	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/processor/writer"
@@ -109,7 +108,7 @@ func (s *starting) openLog(ctx context.Context) (err error) {
 		return err
 	}
 	s.undo = append(s.undo, func(err error) error { s.log.Close(); return err })
-	if err := peers.CheckOthers(ctx, s.connections.Service, s.options.Database, s.log.Identity()); err != nil {
+	if err := checkOthers(ctx, s.connections, s.options, s.log.Identity()); err != nil {
 		return err
 	}
 	// Without the timeout of an attempt: the log may be long.

@@ -40,6 +40,8 @@ type Connections struct {
 	// Shared is set if Log and Bulk serve other databases, too. Then the caller keeps
 	// them on one server.
 	Shared bool
+	// Only is set if no other process can serve the databases of this NATS server.
+	Only bool
 	// Stage asks the server to stage a batch of that many bytes for the log in memory,
 	// and returns its id, or "". nil if the server cannot. Called from one goroutine.
 	Stage func(bytes int) (batch string)

@@ -68,6 +68,7 @@ type Log struct {
 	message *ReusedMessage
 	stage   func(bytes int) (batch string)
 	checked bool
+	storage jetstream.StorageType
 }
 
 // Config configures a Log.
@@ -76,6 +77,8 @@ type Config struct {
 	// Replicas of the streams that are created. An existing stream must have as many;
 	// 0 allows any number.
 	Replicas int
+	// Storage is where they are: file if left out.
+	Storage jetstream.StorageType
 	// Events receives foreign messages and damage; may be nil.
 	Events observe.EventListener
 }
@@ -101,10 +104,10 @@ func findLog(ctx context.Context, c Connections, o Config, create bool) (*Log, e
 		return nil, err
 	}
 	db := o.Database
-	l := &Log{DB: db, NC: c.Log, JS: js, Bulk: bulk, events: o.Events.EnsureDefaults(), message: NewReusedMessage(), Written: new(atomic.Uint64), Full: new(atomic.Bool), stage: c.Stage, checked: c.Checked}
+	l := &Log{DB: db, NC: c.Log, JS: js, Bulk: bulk, events: o.Events.EnsureDefaults(), message: NewReusedMessage(), Written: new(atomic.Uint64), Full: new(atomic.Bool), stage: c.Stage, checked: c.Checked, storage: o.Storage}
 	l.Stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
-		l.Stream, err = CreateLog(ctx, js, db, 1, o.Replicas)
+		l.Stream, err = CreateLog(ctx, js, o, 1)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // created by another process
 			l.Stream, err = js.Stream(ctx, db.LogStream())
 		}
@@ -112,7 +115,7 @@ func findLog(ctx context.Context, c Connections, o Config, create bool) (*Log, e
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", db.LogStream(), err)
 	}
-	if err := checkLog(l.Stream.CachedInfo().Config, db, o.Replicas); err != nil {
+	if err := checkLog(l.Stream.CachedInfo().Config, o); err != nil {
 		return nil, err
 	}
 	info := l.Stream.CachedInfo()
@@ -143,10 +146,11 @@ func (l *Log) ForgetTrouble() {
 }
 
 // CreateLog creates an empty log whose first sequence will be first.
-func CreateLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, first uint64, replicas int) (jetstream.Stream, error) {
-	config := LogConfig(db, db.Append()+rand.Text()+".")
+func CreateLog(ctx context.Context, js jetstream.JetStream, o Config, first uint64) (jetstream.Stream, error) {
+	config := LogConfig(o.Database, o.Database.Append()+rand.Text()+".")
 	config.FirstSeq = first
-	config.Replicas = max(replicas, 1)
+	config.Replicas = max(o.Replicas, 1)
+	config.Storage = o.Storage
 	return js.CreateStream(ctx, config)
 }
 

@@ -45,7 +45,7 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 			Name:        name,
 			Description: "lapse: mutations of database " + string(db),
 			Subjects:    []string{db.Mutations() + ">"},
-			Storage:     jetstream.FileStorage,
+			Storage:     log.storage,
 			Retention:   jetstream.LimitsPolicy,
 			DenyDelete:  true,
 			MaxMsgs:     -1,
@@ -62,7 +62,7 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", name, err)
 	}
-	if err := checkMutations(s.stream.CachedInfo().Config, db, replicas); err != nil {
+	if err := checkMutations(s.stream.CachedInfo().Config, Config{Database: db, Replicas: replicas, Storage: log.storage}); err != nil {
 		return nil, err
 	}
 	return s, nil

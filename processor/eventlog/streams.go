@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/semver"
 
-	"github.com/lapsedb/lapse/schema"
 )
 
 // duplicateWindow is JetStream's shortest. lapse judges repeats of a Nats-Msg-Id
@@ -21,35 +20,37 @@ import (
 const duplicateWindow = 100 * time.Millisecond
 
 // checkLog returns an error if an existing stream is not a log of the database, or
-// would lose events. replicas is the number it should have, 0 for any.
-func checkLog(config jetstream.StreamConfig, db schema.DatabaseName, replicas int) error {
+// would lose events.
+func checkLog(config jetstream.StreamConfig, o Config) error {
+	db := o.Database
 	if len(config.Subjects) != 1 || !strings.HasPrefix(config.Subjects[0], db.Append()) ||
 		config.SubjectTransform == nil || config.SubjectTransform.Destination != db.Events()+">" ||
 		!config.AllowAtomicPublish {
 		return fmt.Errorf("stream %s exists but is not a lapse log: remove it, or serve another --database", config.Name)
 	}
-	return checkStream(config, replicas)
+	return checkStream(config, o)
 }
 
 // checkMutations is checkLog for the mutations stream.
-func checkMutations(config jetstream.StreamConfig, db schema.DatabaseName, replicas int) error {
+func checkMutations(config jetstream.StreamConfig, o Config) error {
+	db := o.Database
 	if len(config.Subjects) != 1 || config.Subjects[0] != db.Mutations()+">" || config.SubjectTransform != nil {
 		return fmt.Errorf("stream %s exists but does not listen on %s>: remove it, or serve another --database", config.Name, db.Mutations())
 	}
-	return checkStream(config, replicas)
+	return checkStream(config, o)
 }
 
 // checkStream returns an error for the first setting with which a stream would lose,
 // change or reject messages. lapse changes no settings: an operator chose them and has
 // to decide.
-func checkStream(config jetstream.StreamConfig, replicas int) error {
+func checkStream(config jetstream.StreamConfig, o Config) error {
 	drops := config.Discard == jetstream.DiscardOld
 	for _, one := range []struct {
 		wrong   bool
 		setting string
 		right   string
 	}{
-		{config.Storage != jetstream.FileStorage, "storage " + strings.ToLower(config.Storage.String()), "file"},
+		{config.Storage != o.Storage, "storage " + strings.ToLower(config.Storage.String()), strings.ToLower(o.Storage.String())},
 		{config.Retention != jetstream.LimitsPolicy, "retention " + strings.ToLower(config.Retention.String()), "limits"},
 		{config.MaxAge > 0, fmt.Sprintf("max_age %s", config.MaxAge), "unlimited; lapse trims the log with --retain"},
 		{config.MaxMsgs > 0 && drops, fmt.Sprintf("max_msgs %d", config.MaxMsgs), "unlimited, or discard to new"},
@@ -72,9 +73,9 @@ func checkStream(config jetstream.StreamConfig, replicas int) error {
 				config.Name, one.setting, one.right, config.Name)
 		}
 	}
-	if replicas > 0 && config.Replicas != replicas {
+	if o.Replicas > 0 && config.Replicas != o.Replicas {
 		return fmt.Errorf("stream %s has %d replica(s), and --replicas says %d: change it with `nats stream edit %s --replicas %d`, or start without --replicas",
-			config.Name, config.Replicas, replicas, config.Name, replicas)
+			config.Name, config.Replicas, o.Replicas, config.Name, o.Replicas)
 	}
 	return nil
 }
@@ -179,14 +180,14 @@ func CheckStreams(ctx context.Context, c Connections, o Config) error {
 	}
 	for name, check := range map[string]struct {
 		subjects string
-		config   func(jetstream.StreamConfig, schema.DatabaseName, int) error
+		config   func(jetstream.StreamConfig, Config) error
 	}{
 		db.LogStream():      {db.Append() + ">", checkLog},
 		db.MutationStream(): {db.Mutations() + ">", checkMutations},
 	} {
 		stream, err := js.Stream(ctx, name)
 		if err == nil {
-			err = check.config(stream.CachedInfo().Config, db, o.Replicas)
+			err = check.config(stream.CachedInfo().Config, o)
 		} else if errors.Is(err, jetstream.ErrStreamNotFound) {
 			err = checkFree(ctx, js, name, check.subjects)
 		}

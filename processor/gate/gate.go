@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -27,14 +29,16 @@ import (
 // Every process of an account's databases may have a gate. Gates share the requests and no
 // state, so all gates of an account have the same databases.
 type Gate struct {
-	dbs     []schema.DatabaseName
-	oneUser bool
-	clients *nats.Conn
-	streams *nats.Conn
-	inbox   string // in the account of the streams, see relay
-	logger  *slog.Logger
-	calls   chan struct{} // limits the calls in flight
-	pulled  pulled
+	any      bool // databases come and go, see Serve
+	dbs      atomic.Pointer[[]schema.DatabaseName]
+	changing sync.Mutex // held while dbs changes
+	oneUser  bool
+	clients  *nats.Conn
+	streams  *nats.Conn
+	inbox    string // in the account of the streams, see relay
+	logger   *slog.Logger
+	calls    chan struct{} // limits the calls in flight
+	pulled   pulled
 
 	creating   sync.Mutex // held while consumers are counted and one is made
 	warned     time.Time  // the last warning that the server allows too few
@@ -69,6 +73,7 @@ const group = "lapse-gate"
 
 // Options are what a gate is for.
 type Options struct {
+	// Databases are those that clients may read; AnyDatabase alone for those of Serve.
 	Databases []schema.DatabaseName
 	Logger    *slog.Logger
 
@@ -86,8 +91,12 @@ func Open(clients, streams *nats.Conn, o Options) (*Gate, error) {
 		return nil, fmt.Errorf("gate: answers to %s> reach clients: connect to the streams with another inbox prefix", schema.InboxPrefix)
 	}
 	g := &Gate{
-		dbs: o.Databases, oneUser: o.OneUser, clients: clients, streams: streams, inbox: streams.NewInbox(), logger: o.Logger,
+		any: slices.Equal(o.Databases, []schema.DatabaseName{AnyDatabase}), oneUser: o.OneUser, clients: clients, streams: streams, inbox: streams.NewInbox(), logger: o.Logger,
 		calls: make(chan struct{}, maxCalls), done: make(chan struct{}),
+	}
+	g.dbs.Store(&o.Databases)
+	if g.any {
+		g.dbs.Store(new([]schema.DatabaseName))
 	}
 	if err := g.checkAccounts(); err != nil {
 		return nil, err
@@ -132,7 +141,7 @@ func (g *Gate) checkAccounts() error {
 		defer unsubscribe([]*nats.Subscription{sub})
 		err = g.flushClients()
 	}
-	for _, db := range g.dbs {
+	for _, db := range g.databases() {
 		if err == nil {
 			err = g.streams.Publish("$JS.FC."+db.LogStream()+"."+name, nil)
 		}
@@ -164,7 +173,7 @@ func (g *Gate) checkRights(subs []*nats.Subscription) error {
 	}
 	var needed []string
 	nobody := "." + schema.ServerConsumer + rand.Text()
-	for _, db := range g.dbs {
+	for _, db := range g.databases() {
 		for _, api := range []string{"CONSUMER.CREATE.", "CONSUMER.INFO.", "CONSUMER.MSG.NEXT."} {
 			needed = append(needed, "$JS.API."+api+db.LogStream()+nobody)
 		}
@@ -201,6 +210,28 @@ func (g *Gate) Close() {
 	})
 }
 
+// databases returns those that clients may read.
+func (g *Gate) databases() []schema.DatabaseName { return *g.dbs.Load() }
+
+// Serve lets clients read the log of a database, if the gate is one to AnyDatabase.
+func (g *Gate) Serve(db schema.DatabaseName) {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	all := append(slices.Clone(g.databases()), db)
+	slices.Sort(all)
+	g.dbs.Store(&all)
+}
+
+// Drop ends Serve, and forgets the consumers.
+func (g *Gate) Drop(db schema.DatabaseName) {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	all := slices.DeleteFunc(slices.Clone(g.databases()), func(other schema.DatabaseName) bool { return other == db })
+	g.dbs.Store(&all)
+	g.pulled.clear()
+	g.deliveries.Clear()
+}
+
 // subscribe returns its subscriptions with an error, too, for unsubscribe.
 func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 	add := func(subject, group string, handle nats.MsgHandler) {
@@ -224,13 +255,27 @@ func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 			}
 		})
 	}
-	for _, db := range g.dbs {
-		log := db.LogStream()
-		add("$JS.ACK."+log+".>", group, g.acknowledge)
-		add("$JS.FC."+log+".>", group, g.pass)
-		add(db.Events()+">", group, g.refusePublish)
+	dbs := g.databases()
+	if g.any {
+		dbs = []schema.DatabaseName{AnyDatabase}
+	}
+	for _, db := range dbs {
+		of := names(db)
+		ofLog := func(handle nats.MsgHandler) nats.MsgHandler {
+			if db != AnyDatabase {
+				return handle
+			}
+			return func(m *nats.Msg) {
+				if g.isLog(strings.Split(m.Subject, ".")[2]) {
+					handle(m)
+				}
+			}
+		}
+		add(of.Replace("$JS.ACK.{log}.>"), group, ofLog(g.acknowledge))
+		add(of.Replace("$JS.FC.{log}.>"), group, ofLog(g.pass))
+		add(of.Replace("lapse.{db}.events.>"), group, g.refusePublish)
 		// Another gate may be the one that deletes a consumer.
-		add("$JS.API.CONSUMER.DELETE."+log+".*", "", func(m *nats.Msg) {
+		add(of.Replace("$JS.API.CONSUMER.DELETE.{log}.*"), "", func(m *nats.Msg) {
 			g.pulled.forget(consumerOf(m))
 			g.deliveries.Delete(consumerOf(m))
 		})

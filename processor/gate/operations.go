@@ -118,7 +118,7 @@ const external = "for streams, key-value buckets and object stores of your own u
 // refusePublish replies to a message that was meant for a stream.
 func (g *Gate) refusePublish(m *nats.Msg) {
 	why := "no stream stores this subject; " + external
-	for _, db := range g.dbs {
+	for _, db := range g.databases() {
 		if strings.HasPrefix(m.Subject, db.Events()) {
 			why = fmt.Sprintf("only lapse publishes events: publish a mutation to %s…", db.Mutations())
 		}

@@ -31,6 +31,8 @@ const (
 	// the account of the clients, and ImportStreams from that of the streams.
 	ImportClients
 	ImportStreams
+	// Tester serves the requests that move the clock of a test's database.
+	Tester
 )
 
 // passed are the roles for requests that a gate passes on, also for other accounts.
@@ -124,6 +126,7 @@ var maySubscribe = []permission{
 	{GateLog, []string{"_GATE.>"}, ""},
 	{Operator, []string{"_OPERATOR.>"}, ""},
 	{Service, []string{"lapse.{db}.api.>", "$SRV.>"}, ""},
+	{Tester, []string{"lapse.{db}.test.>"}, ""},
 	{GateClients, []string{"lapse.{db}.events.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>", "$KV.>", "$O.>"}, ""},
 	{Client, []string{"_INBOX.>"}, ""},
 	{Producer, []string{"_INBOX.producer.>"}, ""},

@@ -114,13 +114,21 @@ func (p *pulled) lookup(name string, now time.Time) (first, audited bool) {
 func (p *pulled) audited(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.names[name] = true
+	if p.names != nil {
+		p.names[name] = true
+	}
 }
 
 func (p *pulled) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.names, name)
+}
+
+func (p *pulled) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names = nil
 }
 
 func lastToken(subject string) string {

@@ -29,7 +29,7 @@ func (g *Gate) stores(stream string) string {
 // databaseOf returns the database whose log or mutations a stream has.
 func (g *Gate) databaseOf(stream string) (_ schema.DatabaseName, there bool) {
 	db, _, ok := schema.ParseStream(stream)
-	return db, ok && slices.Contains(g.dbs, db)
+	return db, ok && slices.Contains(g.databases(), db)
 }
 
 // isLog reports whether a stream is the log of a database.
@@ -40,11 +40,12 @@ func (g *Gate) isLog(stream string) bool {
 
 // logs names the logs, in a message.
 func (g *Gate) logs() string {
-	if len(g.dbs) > 3 {
+	dbs := g.databases()
+	if len(dbs) > 3 || g.any {
 		return "LAPSE_<database>"
 	}
-	names := make([]string, len(g.dbs))
-	for i, db := range g.dbs {
+	names := make([]string, len(dbs))
+	for i, db := range dbs {
 		names[i] = db.LogStream()
 	}
 	return strings.Join(names, " or ")
@@ -53,7 +54,7 @@ func (g *Gate) logs() string {
 // streamsOf returns the streams that store a subject, all of them for "". The server's
 // own answer would go by the subjects that the log listens on.
 func (g *Gate) streamsOf(subject string) (names []string) {
-	for _, db := range g.dbs {
+	for _, db := range g.databases() {
 		for _, name := range []string{db.LogStream(), db.MutationStream()} {
 			if subject == "" || server.SubjectsCollide(subject, g.stores(name)) {
 				names = append(names, name)

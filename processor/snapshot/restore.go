@@ -121,7 +121,7 @@ func (s *Store) replaceLog(ctx context.Context, c eventlog.Connections, snapshot
 	}
 	var log *eventlog.Log
 	err = eventlog.UntilOpen(ctx, c, func(context.Context) error {
-		_, err := eventlog.CreateLog(ctx, js, s.db, snapshot.Seq+1, o.Replicas)
+		_, err := eventlog.CreateLog(ctx, js, o.Config, snapshot.Seq+1)
 		if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // by a request whose reply was lost
 			log, err = eventlog.Open(ctx, c, o.Config)
 		}
