@@ -41,7 +41,13 @@ func (r *run) run(ctx context.Context) error {
 	if r.OwnProcess {
 		CollectLess()
 	}
-	if r.Databases != nil {
+	if r.Test != nil {
+		remove, err := r.makeTestDir()
+		if err != nil {
+			return err
+		}
+		defer remove()
+	} else if r.Databases != nil {
 		r.monitors.set(r.Databases)
 	}
 	stop, err := r.serveWatchers()
@@ -108,6 +114,9 @@ func (r *run) serve(ctx context.Context) (err error) {
 	}()
 	if ctx.Err() != nil {
 		return nil
+	}
+	if r.Test != nil {
+		return r.serveTest(ctx)
 	}
 	if r.Databases == nil {
 		r.monitors.set(r.target.Databases)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +22,16 @@ func (m *monitors) set(names []schema.DatabaseName) {
 	for i, name := range names {
 		all[i] = monitor.NewMonitor(name)
 	}
+	m.known.Store(&all)
+}
+
+func (m *monitors) add(one *monitor.Monitor) {
+	all := append(slices.Clone(m.all()), one)
+	m.known.Store(&all)
+}
+
+func (m *monitors) remove(one *monitor.Monitor) {
+	all := slices.DeleteFunc(slices.Clone(m.all()), func(other *monitor.Monitor) bool { return other == one })
 	m.known.Store(&all)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/gate"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -51,6 +52,9 @@ type Options struct {
 	Profiles bool
 	// Console is the web console, which an External server cannot have.
 	Console Console
+	// Test makes Run serve databases in memory, whose clocks clients move, instead of
+	// Databases; nil for none. It needs no StoreDir, and excludes External.
+	Test *Test
 	// Processor has the options of each database, with its defaults: durability,
 	// retention, limits of queries, Logger and so on. Lease is for an External server; if
 	// it is 0, no other process may serve the databases. Run sets Clock and Boot if Clock is
@@ -122,6 +126,8 @@ func (o Options) Check() error {
 		return optionsErrorf("--weight 0: no other process can write the databases of an embedded NATS server: give --nats-url")
 	case o.External == nil && o.Copies > 0:
 		return optionsErrorf("--copies %d: no other process can serve the databases of an embedded NATS server: give --nats-url", o.Copies)
+	case o.External != nil && o.Test != nil:
+		return optionsErrorf("a test's databases are on the embedded NATS server: leave the external one out")
 	case o.Profiles && o.Metrics == "":
 		return optionsErrorf("--debug without --metrics: give the address to serve profiles at")
 	}
@@ -189,7 +195,7 @@ func (o Options) checkEmbedded() (err error) {
 
 // embedded returns the options of the embedded NATS server that both Check and Run know.
 func (o Options) embedded() embedded.Options {
-	return embedded.Options{StoreDir: o.StoreDir, Listen: o.Listen, NoAuth: o.NoAuth, Config: o.NATSConfig, Operator: o.OperatorNKey, Databases: o.Databases}
+	return embedded.Options{StoreDir: o.StoreDir, Memory: o.Test != nil, Listen: o.Listen, NoAuth: o.NoAuth, Config: o.NATSConfig, Operator: o.OperatorNKey, Databases: o.Databases}
 }
 
 // Loopback reports whether only programs on this machine can connect to address, a
@@ -206,6 +212,9 @@ func CheckFile(name string) error { return embedded.CheckFile(name) }
 
 func (o Options) ensureDefaults() Options {
 	o.StoreDir = cmp.Or(o.StoreDir, "data")
+	if o.Test != nil {
+		o.Databases = []schema.DatabaseName{gate.AnyDatabase}
+	}
 	o.Processor.Logger = cmp.Or(o.Processor.Logger, slog.New(slog.DiscardHandler))
 	if o.Events == nil {
 		o.Events = func(Event) {}

@@ -27,6 +27,7 @@ type target struct {
 	stage                func(schema.DatabaseName) func(bytes int) string // nil for an external server
 	damage               func(schema.DatabaseName) error                  // damage of the streams; nil for an external server
 	reload               func() error                                     // reads NATSConfig again; nil for an external server
+	server               *embedded.Server                                 // nil for an external server
 	client               func() (*nats.Conn, error)                       // connects as a client; nil for an external server
 	address, url         string
 	node                 string                 // see processor.Options
@@ -121,6 +122,7 @@ func (t *target) openEmbedded() (err error) {
 	if err != nil {
 		return err
 	}
+	t.server = server
 	t.closers = append(t.closers, server.Shutdown)
 	t.address, t.url, t.failed = server.Address(), server.URL(), server.Failed()
 	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {

@@ -24,7 +24,9 @@ var (
 	ErrCollectionNotFound = &Error{Code: 404, Name: "collection_not_found"}
 	ErrDocumentNotFound   = &Error{Code: 404, Name: "document_not_found"}
 	ErrVersionNotFound    = &Error{Code: 404, Name: "version_not_found"}
+	ErrDatabaseNotFound   = &Error{Code: 404, Name: "database_not_found"}
 	ErrSnapshotNotFound   = &Error{Code: 404, Name: "snapshot_not_found"}
+	ErrDatabaseExists     = &Error{Code: 409, Name: "database_exists"}
 	ErrCollectionExists   = &Error{Code: 409, Name: "collection_exists"}
 	ErrDocumentExists     = &Error{Code: 409, Name: "document_exists"}
 	ErrNotHeld            = &Error{Code: 409, Name: "not_held"}

@@ -32,6 +32,9 @@ type Status struct {
 
 	Clock Clock `json:"clock"`
 
+	// Test: a client moves the clock of this database, which is in memory.
+	Test bool `json:"test,omitempty"`
+
 	// LatenessObjective is nil if none is set.
 	LatenessObjective *LatenessObjective `json:"latenessObjective,omitempty"`
 

@@ -56,6 +56,9 @@ func (db DatabaseName) LeaseBucket() string { return db.LogStream() + "_LEASE" }
 // API returns the subject prefix of requests, including the dot.
 func (db DatabaseName) API() string { return db.prefix() + "api." }
 
+// TestSubjects begin the subjects of requests that move the clock of a database.
+func (db DatabaseName) TestSubjects() string { return db.prefix() + "test." }
+
 // MoveOperation follows API in the subject of the request that has another process write
 // the database. Only operators may send it: it goes to the account of the streams, and is
 // none of Operations.

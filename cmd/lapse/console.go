@@ -45,6 +45,14 @@ func (f *consoleFlags) options() (host.Console, error) {
 	return host.Console{Address: f.address, Default: !f.given, Hosts: f.hosts, Token: token}, err
 }
 
+// open is options for a console without a token, which others may reach only if all may.
+func (f *consoleFlags) open(all bool) (host.Console, error) {
+	if !all || f.address == "off" || !console.Built {
+		return f.options()
+	}
+	return host.Console{Address: f.address, Hosts: f.hosts}, checkAddress("--console", f.address)
+}
+
 // readToken reads the token, which is required unless the address is loopback.
 func (f *consoleFlags) readToken() (string, error) {
 	if err := checkAddress("--console", f.address); err != nil {

@@ -3,6 +3,7 @@ package embedded
 import (
 	"crypto/rand"
 	_ "embed"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -41,6 +42,10 @@ func newCredentials() credentials {
 // operator is the public nkey of the user operator; "" for none. dbs may be
 // gate.AnyDatabase.
 func accountsConfig(dbs []schema.DatabaseName, who credentials, operator string) string {
+	service := gate.Service
+	if slices.Contains(dbs, gate.AnyDatabase) {
+		service |= gate.Tester
+	}
 	var b strings.Builder
 	err := accountsTemplate.Execute(&b, struct {
 		Databases []schema.DatabaseName
@@ -50,7 +55,7 @@ func accountsConfig(dbs []schema.DatabaseName, who credentials, operator string)
 	}{dbs, who, operator, map[string]string{
 		userGateLog:     gate.GateLog.Permissions(dbs...),
 		userClient:      gate.Anonymous.Permissions(dbs...),
-		userService:     gate.Service.Permissions(dbs...),
+		userService:     service.Permissions(dbs...),
 		userGateClients: gate.GateClients.Permissions(dbs...),
 		"operator":      gate.Operator.Permissions(dbs...),
 	}})

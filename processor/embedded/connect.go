@@ -88,9 +88,9 @@ func (s *Server) openGate(o *Options) error {
 		return err
 	}
 	s.closers = append(s.closers, clients.Close)
-	g, err := gate.Open(clients, streams, gate.Options{Databases: o.Databases, Logger: o.Logger, OneUser: true})
+	s.gate, err = gate.Open(clients, streams, gate.Options{Databases: o.Databases, Logger: o.Logger, OneUser: true})
 	if err == nil {
-		s.closers = append(s.closers, g.Close)
+		s.closers = append(s.closers, s.gate.Close)
 	}
 	return err
 }

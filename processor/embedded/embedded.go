@@ -20,6 +20,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor/embedded/blocks"
 	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/gate"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -34,6 +35,9 @@ const maxPending = 640 << 20
 // maxMemory bounds JetStream's memory storage. lapse stores nothing there, but a
 // consumer's state may be there.
 const maxMemory = 256 << 20
+
+// unlimited is a limit of bytes that no machine reaches: NATS has no word for none.
+const unlimited = 1 << 50
 
 // AtomicBatch limits the messages of an atomic batch. A batch costs the server 2 ms
 // besides its messages.
@@ -71,6 +75,10 @@ type Options struct {
 	// Operator is the public nkey of a user who may back up, repair and restore the
 	// streams; "" for none.
 	Operator string
+
+	// Memory keeps all streams in memory. The databases come and go, see AddDatabase, and
+	// Databases is gate.AnyDatabase.
+	Memory bool
 
 	// Databases are those that clients may reach. With more than one, the others
 	// start despite a damaged log: see Damage.
@@ -115,6 +123,7 @@ type Server struct {
 	log        *slog.Logger
 	memory     memory
 	quarantine *quarantine
+	gate       *gate.Gate
 	closers    []func() // for Shutdown, which calls the last one first
 	stop       sync.Once
 
@@ -235,6 +244,12 @@ func (s *Server) start(o *Options) error {
 	s.closers = append(s.closers, s.startWatch())
 	return nil
 }
+
+// AddDatabase lets clients read the log of a database, if Options.Memory is set.
+func (s *Server) AddDatabase(db schema.DatabaseName) { s.gate.Add(db) }
+
+// RemoveDatabase ends what AddDatabase began.
+func (s *Server) RemoveDatabase(db schema.DatabaseName) { s.gate.Remove(db) }
 
 // Damage returns why the log of a database, or its mutations, were not opened, nil if
 // they were. Only a server of several databases starts with damage.

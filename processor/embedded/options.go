@@ -36,6 +36,9 @@ func (o *Options) forNATS(who credentials, room int64) (*server.Options, *userFi
 		NoSigs:             true, // signals are the command's business
 		NoLog:              true, // o.Logger gets the log lines
 	}
+	if o.Memory {
+		so.ServerName, so.JetStreamMaxMemory = "lapse-test", unlimited
+	}
 	if o.Operator != "" && !nkeys.IsValidPublicUserKey(o.Operator) {
 		return nil, nil, &ConfigError{"--operator-nkey: give the public nkey of a user, which begins with U, not its seed"}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/semver"
-
 )
 
 // duplicateWindow is JetStream's shortest. lapse judges repeats of a Nats-Msg-Id

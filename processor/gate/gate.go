@@ -29,7 +29,7 @@ import (
 // Every process of an account's databases may have a gate. Gates share the requests and no
 // state, so all gates of an account have the same databases.
 type Gate struct {
-	any      bool // databases come and go, see Serve
+	any      bool // databases come and go, see Add
 	dbs      atomic.Pointer[[]schema.DatabaseName]
 	changing sync.Mutex // held while dbs changes
 	oneUser  bool
@@ -73,7 +73,7 @@ const group = "lapse-gate"
 
 // Options are what a gate is for.
 type Options struct {
-	// Databases are those that clients may read; AnyDatabase alone for those of Serve.
+	// Databases are those that clients may read; AnyDatabase alone for those of Add.
 	Databases []schema.DatabaseName
 	Logger    *slog.Logger
 
@@ -213,8 +213,8 @@ func (g *Gate) Close() {
 // databases returns those that clients may read.
 func (g *Gate) databases() []schema.DatabaseName { return *g.dbs.Load() }
 
-// Serve lets clients read the log of a database, if the gate is one to AnyDatabase.
-func (g *Gate) Serve(db schema.DatabaseName) {
+// Add lets clients read the log of a database, if the gate is one to AnyDatabase.
+func (g *Gate) Add(db schema.DatabaseName) {
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	all := append(slices.Clone(g.databases()), db)
@@ -222,8 +222,8 @@ func (g *Gate) Serve(db schema.DatabaseName) {
 	g.dbs.Store(&all)
 }
 
-// Drop ends Serve, and forgets the consumers.
-func (g *Gate) Drop(db schema.DatabaseName) {
+// Remove ends what Add began, and forgets consumers.
+func (g *Gate) Remove(db schema.DatabaseName) {
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	all := slices.DeleteFunc(slices.Clone(g.databases()), func(other schema.DatabaseName) bool { return other == db })

@@ -267,6 +267,7 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 		LogTime:  cursor.Time,
 		Digest:   s.Store.Digest().String(),
 		Clock:    s.Clock.Status(),
+		Test:     s.Clock.Manual(),
 	}
 	oldest := int64(0)
 	err = answer.AddCounts(&status, s.Store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
