@@ -27,6 +27,8 @@ var (
 	ErrDocumentNotFound   = schema.ErrDocumentNotFound // never created, deleted or expired
 	ErrVersionNotFound    = schema.ErrVersionNotFound  // no such version, or the log no longer has its content
 	ErrSnapshotNotFound   = schema.ErrSnapshotNotFound
+	ErrDatabaseNotFound   = schema.ErrDatabaseNotFound // of TestClock
+	ErrDatabaseExists     = schema.ErrDatabaseExists   // of TestClock
 	ErrCollectionExists   = schema.ErrCollectionExists
 	ErrDocumentExists     = schema.ErrDocumentExists
 	ErrDocumentHeld       = schema.ErrDocumentHeld // release it first

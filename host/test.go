@@ -10,9 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/lapsedb/lapse/processor"
@@ -20,7 +18,6 @@ import (
 	"github.com/lapsedb/lapse/processor/gate"
 	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/processor/observe"
-	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -34,11 +31,8 @@ type Test struct {
 	Runs bool
 }
 
-// Sizes of a database in memory.
-const (
-	testCache    = 32 << 20 // bytes, of all together
-	testMemTable = 1 << 20
-)
+// testCache is the size in bytes of the cache that all databases share.
+const testCache = 32 << 20
 
 // tests are the databases of a Test.
 type tests struct {
@@ -67,7 +61,9 @@ type testDatabase struct {
 
 // serveTest serves the databases of a Test until ctx ends or the NATS server fails.
 func (r *run) serveTest(ctx context.Context) error {
-	options, release := testOptions(r.processorOptions()).Shared(MaxDatabases)
+	options := r.processorOptions()
+	options.Projection.CacheBytes = testCache
+	options, release := options.Shared(MaxDatabases)
 	defer release()
 	serving, end := context.WithCancel(context.Background())
 	s := &tests{Test: r.Test, target: r.target, options: options, monitors: &r.monitors, failed: make(chan error, 1), ctx: serving,
@@ -95,13 +91,6 @@ func (r *run) serveTest(ctx context.Context) error {
 	case err = <-r.target.closed:
 	}
 	return err
-}
-
-// testOptions returns the options of each database in memory.
-func testOptions(o processor.Options) processor.Options {
-	o.Durability, o.Storage = processor.OS, jetstream.MemoryStorage
-	o.Projection.CacheBytes = testCache
-	return o
 }
 
 // close stops the databases once no request is under way.
@@ -172,9 +161,8 @@ func (s *tests) reserve(name schema.DatabaseName) error {
 }
 
 func (s *tests) start(db *testDatabase) (*processor.Processor, error) {
-	o := s.options
+	o := s.options.InMemory()
 	o.Database, o.Dir, o.Monitor, o.Timekeeper = db.name, "projection", db.monitor, db.clock
-	o.Projection.FS, o.Projection.MemTableBytes = vfs.NewMem(), testMemTable
 	o.Logger = o.Logger.With("database", string(db.name))
 	c := s.target.Connections
 	c.Service, c.Shared, c.Checked, c.Only = db.service, true, true, true
@@ -353,7 +341,7 @@ func (s *tests) beginning(at *int64) int64 {
 // advance moves the clock.
 func (db *testDatabase) advance(ctx context.Context, by schema.ClockMove) (moved, error) {
 	now := db.clock.Millis()
-	move := &writer.Move{To: now, Due: by.Due}
+	move := &processor.Move{To: now, Due: by.Due}
 	switch {
 	case by.By != nil:
 		move.To += *by.By * 1000

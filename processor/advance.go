@@ -6,11 +6,14 @@ import (
 	"github.com/lapsedb/lapse/processor/writer"
 )
 
+// Move is a move of a manual clock, see Advance.
+type Move = writer.Move
+
 // Advance judges the requests and the acknowledged mutations that came before it, and then
 // moves the manual clock of Options. It returns the sequence of the last event when all that
 // the move brought is in the log and folded, however long that takes. An end of ctx may leave
 // the clock on its way.
-func (p *Processor) Advance(ctx context.Context, move *writer.Move) (seq uint64, err error) {
+func (p *Processor) Advance(ctx context.Context, move *Move) (seq uint64, err error) {
 	if err := p.service.Settle(); err != nil {
 		return 0, err
 	}

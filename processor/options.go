@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/clock"
@@ -156,6 +157,14 @@ func (o Options) Shared(n int) (_ Options, release func()) {
 	o.Projection.MemTableBytes = max(o.Projection.MemTableBytes/uint64(n), leastMemTable)
 	o.Projection.DocumentBytes = max(o.Projection.DocumentBytes/int64(n), leastDocuments)
 	return o, cache.Unref
+}
+
+// InMemory returns o for streams and a projection in memory, as small as many databases of one
+// process are.
+func (o Options) InMemory() Options {
+	o.Durability, o.Storage = OS, jetstream.MemoryStorage
+	o.Projection.FS, o.Projection.MemTableBytes = vfs.NewMem(), 1<<20
+	return o
 }
 
 // EnsureDefaults returns o with its zero values filled in.
