@@ -212,6 +212,9 @@ var others = []string{"env-file", "build", "detach", "no-build", "no-deps", "wai
 	"account", "allow-pub", "allow-sub", "check", "config-file", "deny-pub", "from-file", "ignore-missing", "now", "publish", "purge", "read-only", "set", "strip-components", "volume", "js-consumer", "js-disk-storage", "js-mem-storage", "js-streams", "local-subject", "name",
 	"nats-resolver", "output-file", "private", "response-threshold", "response-type", "service", "subject", "sys", "sys-account", "target-account", "token"}
 
+// clockRequests move the clock of a test: serve has none, and its description neither.
+var clockRequests = []string{"lapse.main.test.open", "lapse.main.test.now", "lapse.main.test.advance", "lapse.main.test.drop"}
+
 // TestNames: every subject, header, event, metric, test and flag in the pages exists.
 func TestNames(t *testing.T) {
 	all := pages(t)
@@ -237,7 +240,7 @@ func TestNames(t *testing.T) {
 		}
 		check("subject", subjects.FindAllString(text, -1), func(s string) bool {
 			// A prefix, or a subject with an ellipsis, stands for several subjects.
-			return strings.HasSuffix(s, ".") || len(conform.Channels(s)) > 0
+			return strings.HasSuffix(s, ".") || len(conform.Channels(s)) > 0 || slices.Contains(clockRequests, s)
 		})
 		check("header", headers.FindAllString(text, -1), func(s string) bool {
 			return known.headers[s] || s == "Lapse-Console" || strings.HasPrefix(s, "Nats-Expected-")
@@ -250,7 +253,7 @@ func TestNames(t *testing.T) {
 			// Consumer names look like metric names.
 			return known.metrics[s] || s+"_" == schema.ReaderConsumer || s+"_" == schema.ServerConsumer
 		})
-		check("test", tests.FindAllString(goBlock.ReplaceAllString(text, ""), -1), func(s string) bool { return known.tests[s] })
+		check("test", tests.FindAllString(goBlock.ReplaceAllString(text, ""), -1), func(s string) bool { return known.tests[s] || s == "TestClock" }) // of package client
 		var named []string
 		for _, f := range flags.FindAllStringSubmatch(text, -1) {
 			named = append(named, f[1])

@@ -17,8 +17,11 @@ const testDirPrefix = "lapse-test-"
 // makeTestDir makes StoreDir a new directory, in memory if the machine has a file system there.
 // It removes those of processes that died.
 func (r *run) makeTestDir() (remove func(), err error) {
-	for _, parent := range []string{"/dev/shm", os.TempDir()} {
+	parents := []string{"/dev/shm", os.TempDir()}
+	for _, parent := range parents {
 		removeTestDirs(parent)
+	}
+	for _, parent := range parents {
 		name := filepath.Join(parent, fmt.Sprint(testDirPrefix, os.Getpid()))
 		r.StoreDir = name
 		for i := 2; ; i++ { // others of this process, or of another container with this number
