@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
+	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/webserver"
 )
 
@@ -67,6 +68,13 @@ func (c *ConsoleServer) Serve(lapse *client.Client, write bool, logger *slog.Log
 
 func (c *ConsoleServer) options(write bool) console.Options {
 	return console.Options{Hosts: c.Hosts, Token: c.Token, Write: write}
+}
+
+// serveMain serves the console of database main until end is called.
+func (c *ConsoleServer) serveMain(t *target) (end func(), err error) {
+	main := *t
+	main.Databases = []schema.DatabaseName{schema.DefaultDatabase}
+	return c.serveEach(&main)
 }
 
 // serveEach serves a console for each database at /NAME/, or at / for the only one, until

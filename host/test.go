@@ -80,6 +80,11 @@ func (r *run) serveTest(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = requests.Unsubscribe() }()
+	endConsole, err := r.console.serveMain(r.target)
+	if err != nil {
+		return err
+	}
+	defer endConsole()
 	r.Events(Started{})
 	r.Events(Ready{URL: r.target.url, Address: r.target.address, Console: r.console.URL,
 		Databases: []Served{{schema.DefaultDatabase, observe.Writer}}, Live: func() []string { return live(r.monitors.all(), true) }})
