@@ -42,7 +42,7 @@ func TestFiles(t *testing.T) {
 		}
 		replace("nsc add user --account LAPSE --name bulk\n", "for user in log bulk",
 			nscUser("LAPSE", "gate-log", GateLog)+nscUser("CLIENTS", "service", Service)+nscUser("CLIENTS", "gate-clients", GateClients))
-		replace("--js-mem-storage 256M\n\n", "  share CLIENTS APP \"$subject\"", "for subject in "+strings.Join(pack(shared, " "), " \\\n  ")+"; do\n")
+		replace("has 320 MB for LAPSE and APP\n\n", "  share CLIENTS APP \"$subject\"", "for subject in "+strings.Join(pack(shared, " "), " \\\n  ")+"; do\n")
 		replace("  take APP \"$subject\"\ndone\n", "  share CLIENTS APP \"\\$JS.API.", "for request in "+strings.Join(pack(requests, " "), " \\\n  ")+"; do\n")
 	})
 	replaceIn(t, "../../docs/embedded.md", func(replace func(after, before, text string)) {
