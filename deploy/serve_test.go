@@ -166,7 +166,7 @@ func TestServe(t *testing.T) {
 
 	// Take-overs, after a kill and after a hand-over: each process becomes the writer. A
 	// busy machine loses short leases, too.
-	args = append(args, "--lease", "2s")
+	args[slices.Index(args, "--lease")+1] = "2s"
 	for _, s := range processes {
 		s.Stop()
 		refuse(t, s, violates)

@@ -61,7 +61,10 @@ func streamsOf(t *testing.T, js jetstream.JetStream) string {
 // refuses runs serve, which must end with code and a line that contains want.
 func refuses(t *testing.T, code int, want string, args ...string) {
 	t.Helper()
-	r := harness.Run(t, nil, append([]string{"serve", "--store-dir", t.TempDir()}, args...)...).Exits(code)
+	if !slices.Contains(args, "--store-dir") {
+		args = append(args, "--store-dir", t.TempDir())
+	}
+	r := harness.Run(t, nil, append([]string{"serve"}, args...)...).Exits(code)
 	if !strings.Contains(r.Stderr, want) {
 		t.Errorf("serve %s: %q, want %q", strings.Join(args, " "), r.Stderr, want)
 	}

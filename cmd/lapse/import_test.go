@@ -141,7 +141,7 @@ func TestImportOfOpenPipe(t *testing.T) {
 		}
 	}()
 	stdout, stderr, code := importFrom(t, s, in, "--rejects", rejects)
-	if code != 1 || !strings.Contains(stdout, `"created":1`) || !strings.Contains(stderr, "1 of 2 lines were refused") {
+	if code != 1 || !strings.Contains(stdout, `"created":1`) || !strings.Contains(stderr, "1 of 2 lines refused") {
 		t.Errorf("exit %d, %s%s", code, stdout, stderr)
 	}
 }

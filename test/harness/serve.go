@@ -77,9 +77,11 @@ func (s *Server) PID() int { return s.process.Process.Pid }
 
 // Args returns the command line of the server, without the command's name.
 func (s *Server) Args() []string {
-	where := []string{"--listen", s.Addr, "--console", "off"}
+	where := []string{"--listen", s.Addr}
 	if s.remote != "" {
 		where = []string{"--nats-url", s.remote}
+	} else if !slices.Contains(s.args, "--console") {
+		where = append(where, "--console", "off")
 	}
 	return slices.Concat([]string{"serve", "--store-dir", s.Dir}, where, s.args)
 }
