@@ -127,6 +127,7 @@ func newManualShell(t *testing.T, s *harness.Server) manualShell {
 
 // run runs commands and returns their output.
 func (m manualShell) run(commands string) (printed string, err error) {
+	commands = strings.ReplaceAll(commands, " --server nats://127.0.0.1:4222", "") // ./lapse gives that of m
 	cmd := child.CommandContext(m.t.Context(), m.t, "sh", "-e", "-c", commands)
 	cmd.Dir = m.dir
 	cmd.Env = append(cmd.Env, "PATH="+m.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
