@@ -32,6 +32,7 @@ type app struct {
 
 	complaints atomic.Pointer[slog.Logger] // logs the final error; nil for a plain line on stderr
 
+	now   func() time.Time                          // time.Now, but in tests
 	after func(time.Duration) <-chan time.Time      // time.After
 	end   context.CancelCauseFunc                   // asks the command to end, with the reason
 	doing atomic.Pointer[func() string]             // the current activity
@@ -63,6 +64,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 		width:       width,
 		colour:      os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 		environment: os.Environ(),
+		now:         time.Now,
 		after:       time.After,
 		host:        host.Run,
 	}

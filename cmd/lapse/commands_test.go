@@ -88,6 +88,7 @@ func (s *standin) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	a := newApp(strings.NewReader(stdin), stdout, &stderr)
 	a.colour = d.HasArg("colour")
+	a.now = func() time.Time { return time.Unix(100, 0) }
 	a.isTerminal = func(stream any) bool {
 		if stream == any(a.stderr) {
 			return d.HasArg("stderr")

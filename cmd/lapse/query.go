@@ -83,7 +83,7 @@ func runQuery(a *app, cmd *cobra.Command, conn *connection) *cobra.Command {
 			return out.count(cmd.Context(), coll, opts, f.explain)
 		}
 		chosen := f.all || cmd.Flags().Changed("limit")
-		return out.query(cmd.Context(), coll, opts, f.explain, chosen)
+		return out.query(cmd.Context(), coll, opts, f, chosen)
 	}
 	return cmd
 }
@@ -106,12 +106,12 @@ func (out *output) count(ctx context.Context, coll *client.Collection, opts []cl
 
 // query prints the matching documents, page by page. Unless the caller has chosen how many, it
 // is an error if a file or program gets only the first of them.
-func (out *output) query(ctx context.Context, coll *client.Collection, opts []client.QueryOption, explain, chosen bool) error {
+func (out *output) query(ctx context.Context, coll *client.Collection, opts []client.QueryOption, f queryFlags, chosen bool) error {
 	var plan client.Plan
-	if explain {
+	if f.explain {
 		opts = append(opts, client.Explain(&plan))
 	}
-	printer := newDocumentPrinter(out)
+	printer := newDocumentPrinter(out, f.moments)
 	cursor := ""
 	for page, err := range client.QueryPages[json.RawMessage](ctx, coll, opts...) {
 		if err != nil {
@@ -128,7 +128,7 @@ func (out *output) query(ctx context.Context, coll *client.Collection, opts []cl
 	if err := printer.end(); err != nil {
 		return err
 	}
-	if explain {
+	if f.explain {
 		if err := out.plan(plan, cursor); err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (out *output) query(ctx context.Context, coll *client.Collection, opts []cl
 	case cursor == "":
 	case !chosen && !out.isTerminal(out.stdout):
 		return fmt.Errorf("more documents match than the %d that are printed: use --all or --limit, or continue with --cursor %s", printer.printed, cursor)
-	case !explain:
+	case !f.explain:
 		out.leftOut("more documents match: continue with --cursor %s, or use --all", printable(cursor))
 	}
 	return nil

@@ -24,6 +24,7 @@ type queryFlags struct {
 	all, count, explain        bool
 	deadlines, held            bool
 	next                       time.Duration // of due; 0 for query
+	moments                    momentFlags
 }
 
 func (f *queryFlags) addFlags(cmd *cobra.Command) {
@@ -45,6 +46,7 @@ func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&f.cursor, "cursor", "", "continue the same query at `CURSOR`")
 	flags.BoolVar(&f.count, "count", false, "print only the number of documents")
 	flags.BoolVar(&f.explain, "explain", false, "print the plan and cursor on standard error")
+	f.moments.addFlags(flags)
 	flags.Uint64Var(&f.minSeq, "min-seq", 0, "wait until the state includes log sequence `SEQ`")
 }
 
@@ -71,6 +73,9 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 				return nil, usageErrorf("--count and --%s given: a count is of all documents that match --where, leave out --%s", name, name)
 			}
 		}
+	}
+	if err := f.moments.check(); err != nil {
+		return nil, err
 	}
 	var opts []client.QueryOption
 	params, err := f.parameters(given("params"))

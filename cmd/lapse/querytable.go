@@ -27,6 +27,7 @@ const (
 type documentPrinter struct {
 	out     *output
 	people  bool
+	moments momentFlags
 	width   int // of the terminal
 	printed int // documents given to print
 	dropped int // columns left out of a table, the most of any
@@ -35,8 +36,8 @@ type documentPrinter struct {
 	rows    []map[string]string // cells by member name
 }
 
-func newDocumentPrinter(out *output) *documentPrinter {
-	p := &documentPrinter{out: out, people: out.forPeople()}
+func newDocumentPrinter(out *output, moments momentFlags) *documentPrinter {
+	p := &documentPrinter{out: out, people: out.forPeople(), moments: moments}
 	if p.people {
 		p.width = out.columns()
 	}
@@ -92,7 +93,11 @@ func (p *documentPrinter) add(document []byte) error {
 		default:
 			continue
 		}
-		row[name] = text.Snip(oneLine(plain(value)), p.width, "…")
+		cell := oneLine(plain(value))
+		if isMoment(name) {
+			cell = p.moments.show(cell, p.out.now())
+		}
+		row[name] = text.Snip(cell, p.width, "…")
 	}
 	p.rows = append(p.rows, row)
 	return nil

@@ -41,7 +41,7 @@ func TestDocumentPrinterIsBounded(t *testing.T) {
 	var out bytes.Buffer
 	a := newApp(strings.NewReader(""), &out, &out)
 	a.isTerminal, a.colour, a.width = func(any) bool { return true }, false, func(any) int { return 200 }
-	p := newDocumentPrinter(&output{app: a})
+	p := newDocumentPrinter(&output{app: a}, momentFlags{})
 	for range mostRows + 1 {
 		if err := p.print([]client.Item[json.RawMessage]{{Value: document}}); err != nil {
 			t.Fatal(err)
