@@ -28,7 +28,7 @@ type hosted struct {
 	damage      error           // damaged streams, which prevent its start
 	presence    *lease.Presence // nil if no other process can serve it
 
-	term atomic.Int64 // when it became the writer, as elapsed in ns
+	term term
 
 	duty    atomic.Int32  // a duty; setDuty changes it
 	changed chan struct{} // duty has changed

@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/monitor"
+	"github.com/lapsedb/lapse/processor/observe"
 )
 
 // failing returns databases that have been served and then failed, in the given order.
@@ -43,6 +45,25 @@ func TestLastFailure(t *testing.T) {
 	}
 	if len(d.lost) > 0 {
 		t.Errorf("lost: %v, too", <-d.lost)
+	}
+}
+
+// TestTerm: a term lasts from when a process is told of it, not while it may be an older one.
+func TestTerm(t *testing.T) {
+	var one term
+	for _, step := range []struct {
+		to       observe.Role
+		at, want time.Duration // want: how long it has lasted after an hour
+	}{
+		{observe.Standby, time.Minute, 0},
+		{observe.Writer, 2 * time.Minute, 58 * time.Minute},
+		{observe.Standby, 3 * time.Minute, 0},
+		{observe.Writer, 0, time.Hour - 1},
+	} {
+		one.change(step.to, step.at)
+		if got := one.lasted(time.Hour); got != step.want {
+			t.Errorf("%+v: %v", step, got)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,14 +53,32 @@ func (r *run) newSpreading(o processor.Options) *spreading {
 		one.options.Processes = one.processes
 		one.options.Events = observe.TeeEventListener(one.options.Events.EnsureDefaults(), func(e observe.Event) {
 			if e, ok := e.(observe.RoleChanged); ok {
-				if e.To == observe.Writer {
-					one.term.Store(int64(s.elapsed()))
-				}
+				one.term.change(e.To, s.elapsed())
 				one.presence.Announce()
 			}
 		})
 	}
 	return s
+}
+
+// term is when a process became the writer of a database, as elapsed in ns; 0 while it is
+// not, or has not said so: its role changes before it is told.
+type term struct{ began atomic.Int64 }
+
+func (t *term) change(to observe.Role, elapsed time.Duration) {
+	began := int64(0)
+	if to == observe.Writer {
+		began = max(int64(elapsed), 1)
+	}
+	t.began.Store(began)
+}
+
+// lasted returns how long the term has lasted.
+func (t *term) lasted(elapsed time.Duration) time.Duration {
+	if began := t.began.Load(); began != 0 {
+		return elapsed - time.Duration(began)
+	}
+	return 0
 }
 
 // processes returns who announces itself for the database, for status.
@@ -197,7 +216,7 @@ func (s *spreading) step(ctx context.Context) {
 			}
 		}
 		if p != nil && p.Role() == observe.Writer {
-			duty := spread.Duty{Database: one.name, Share: share, Standings: standings, Term: s.elapsed() - time.Duration(one.term.Load())}
+			duty := spread.Duty{Database: one.name, Share: share, Standings: standings, Term: one.term.lasted(s.elapsed())}
 			if at, ok := s.failed.Load(one.name); ok {
 				duty.SinceFailure = max(s.elapsed()-at.(time.Duration), 1)
 			}
