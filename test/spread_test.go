@@ -196,9 +196,9 @@ func (s *spreadScene) move() {
 	if out := run(db, ids["copy"]).OK(); !strings.Contains(out, `"from":"`+ids["writer"]+`","to":"`+ids["copy"]+`"`) {
 		s.t.Errorf("it prints %s, want a move to %s", out, ids["copy"])
 	}
-	if out := run(db, ids["copy"]).OK(); !strings.Contains(out, `"from":"`+ids["copy"]+`","to":"`+ids["copy"]+`"`) {
-		s.t.Errorf("it prints %s, want none", out)
-	}
+	eventually(s.t, "a move to where it is", func() bool { // a busy machine may have moved it back
+		return strings.Contains(run(db, ids["copy"]).OK(), `"from":"`+ids["copy"]+`","to":"`+ids["copy"]+`"`)
+	})
 	refusal(s.t, run(db, "nobody"), "process nobody is not there")
 	refusal(s.t, run("unknown"), "no process serves database")
 	if ids["none"] != "" {
