@@ -75,7 +75,12 @@ func TestProcessesFlooded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := c.Processes(t.Context())
+	var all []client.Process
+	for all == nil { // a pause in the replies ends them
+		if all, err = c.Processes(t.Context()); err == nil {
+			all = nil
+		}
+	}
 	if want := "more than 4096 replies came to $SRV.INFO.lapse, so processes may be missing: `nats request --replies=0 '$SRV.INFO.lapse' ''` shows who sends them"; !errors.Is(err, client.ErrTooLarge) || err.Error() != want {
 		t.Errorf("%v", err)
 	}

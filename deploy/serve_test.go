@@ -181,9 +181,9 @@ func TestServe(t *testing.T) {
 		refuse(t, ended, violates)
 		ended.Restart()
 	}
-	w, _ := writer()
-	eventually(t, "the log is trimmed, from a snapshot on", func() bool { return strings.Contains(w.Stderr(), "log trimmed") })
-	eventually(t, "a snapshot is removed", func() bool { return strings.Contains(w.Stderr(), "snapshot removed") })
+	for _, logged := range []string{"log trimmed", "snapshot removed"} {
+		eventually(t, logged, func() bool { return strings.Contains(one.Stderr()+two.Stderr(), logged) })
+	}
 	// A process with an empty store directory begins with a snapshot.
 	fresh := harness.Serve(t, args...)
 	if !strings.Contains(fresh.Stderr(), "restored from a snapshot") {
