@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -165,7 +166,9 @@ func beyondEnd(t *testing.T, with ...client.Option) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	go s.created("orders", "b")
+	var writing sync.WaitGroup
+	writing.Go(func() { s.created("orders", "b") })
+	defer writing.Wait()
 	for e, err := range c.Changes(ctx, client.FromSeq(3)) {
 		if err != nil || e.ID != "b" {
 			t.Errorf("from the next event: %v, %v", e, err)
