@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,9 @@ type Test struct {
 	// Runs lets the clocks run with the machine's elapsed time. Then At is that of main, and
 	// others begin at the machine's time.
 	Runs bool
+	// Load is an exported log with which main begins, at its last event, as do the others;
+	// nil for none.
+	Load io.Reader
 }
 
 // testCache is the size in bytes of the cache that all databases share.
@@ -36,7 +40,7 @@ const testCache = 32 << 20
 
 // tests are the databases of a Test.
 type tests struct {
-	*Test
+	Test
 	target    *target
 	options   processor.Options // of each database
 	monitors  *monitors
@@ -66,10 +70,10 @@ func (r *run) serveTest(ctx context.Context) error {
 	options, release := options.Shared(MaxDatabases)
 	defer release()
 	serving, end := context.WithCancel(context.Background())
-	s := &tests{Test: r.Test, target: r.target, options: options, monitors: &r.monitors, failed: make(chan error, 1), ctx: serving,
+	s := &tests{Test: *r.Test, target: r.target, options: options, monitors: &r.monitors, failed: make(chan error, 1), ctx: serving,
 		all: make(map[schema.DatabaseName]*testDatabase), waiting: make(map[string][]*nats.Msg)}
 	defer func() { end(); s.close() }()
-	if _, err := s.open(schema.DefaultDatabase, r.Test.At.UnixMilli()); err != nil {
+	if err := s.openMain(ctx); err != nil {
 		return err
 	}
 	requests, err := r.target.services[0].Subscribe(gate.AnyDatabase.TestSubjects()+">", s.receive)
@@ -149,6 +153,21 @@ func (s *tests) open(name schema.DatabaseName, at int64) (_ *testDatabase, err e
 	s.all[name] = db
 	s.monitors.add(db.monitor)
 	return db, nil
+}
+
+// openMain opens the first database, and loads the log.
+func (s *tests) openMain(ctx context.Context) error {
+	if s.Load == nil {
+		_, err := s.open(schema.DefaultDatabase, s.At.UnixMilli())
+		return err
+	}
+	s.options.Load = schema.ReadEvents(ctx, s.Load)
+	main, err := s.open(schema.DefaultDatabase, 0)
+	if err != nil {
+		return fmt.Errorf("load the log: %w", err)
+	}
+	s.options.Load, s.At = nil, time.UnixMilli(main.clock.Millis())
+	return nil
 }
 
 // reserve makes a place for a database that opens.

@@ -363,6 +363,55 @@ func TestClockSameLog(t *testing.T) {
 	}
 }
 
+// TestLoad: a database goes on with an exported log as with its own. What is overdue at its
+// last event expires at the first move.
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	c := startClocks(t, host.Test{})
+	c.play("t1")
+	c.want("200", "t1.api.batch.c", `{"operations":[{"op":"upsert","id":"a","body":{"ttl":5}},{"op":"upsert","id":"b","body":{"ttl":5}}]}`)
+	c.want("200", "t1.test.advance", `{"by":5}`)
+	_, now := c.ask("t1.test.now", "")
+	log := c.export("t1")
+	end := strings.LastIndex(log[:len(log)-1], "\n") + 1
+	c = startClocks(t, host.Test{Load: strings.NewReader(log[:end])})
+	c.want("200 "+now, "main.test.now", "")
+	c.want("404", "main.api.document.get.c.b", "")
+	if got := c.export("main"); got != log[:end] {
+		t.Errorf("before a move it has\n%s, want\n%s", got, log[:end])
+	}
+	c.want("200 "+strings.TrimSuffix(now, "}"), "main.test.advance", `{"by":0}`)
+	if got := c.export("main"); got != log {
+		t.Errorf("it has\n%s, want\n%s", got, log)
+	}
+	var last struct{ Seq int }
+	if err := json.Unmarshal([]byte(log[end:]), &last); err != nil {
+		t.Fatal(err)
+	}
+	code, reply := c.ask("main.api.document.restore.c.b", `{}`)
+	if want := fmt.Sprintf(`"_etag":"%d"`, last.Seq+1); code != "201" || !strings.Contains(reply, want) {
+		t.Errorf("restore: %s %s, want %s", code, reply, want)
+	}
+	c.want("201 "+strings.Replace(now, "{", `{"database":"t2",`, 1), "t2.test.open", "")
+}
+
+// export returns what lapse export prints of a database.
+func (c *clocks) export(db string) string {
+	c.Helper()
+	lapse, err := client.New(c.Conn, client.WithDatabase(db))
+	if err != nil {
+		c.Fatal(err)
+	}
+	var lines []byte
+	for e, err := range lapse.Changes(context.Background(), client.FromStart(), client.UntilNow()) {
+		if err != nil {
+			c.Fatal(err)
+		}
+		lines = append(e.Schema().AppendJSON(lines), '\n')
+	}
+	return string(lines)
+}
+
 // TestDatabasesComeAndGo: databases that clients open, write, move and drop at once do not
 // see each other, and leave no stream and no goroutine.
 func TestDatabasesComeAndGo(t *testing.T) {

@@ -3,6 +3,7 @@ package processor
 import (
 	"cmp"
 	"crypto/rand"
+	"iter"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
@@ -97,6 +98,9 @@ type Options struct {
 	// Timekeeper is a clock that its owner moves by Advance, see clock.NewManual; nil for
 	// Clock.
 	Timekeeper *clock.Timekeeper
+	// Load has the events of an exported log, with which an empty one begins; the Timekeeper
+	// moves to the last of them. None if nil.
+	Load iter.Seq2[schema.Line, error]
 	// Clock is the machine's clock; Go's if nil, which may not count the time that the
 	// machine sleeps.
 	Clock clock.Clock

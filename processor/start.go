@@ -112,7 +112,11 @@ func (s *starting) openLog(ctx context.Context) (err error) {
 		return err
 	}
 	// Without the timeout of an attempt: the log may be long.
-	return eventlog.UntilOpen(ctx, s.connections, func(context.Context) error { return s.log.Check(ctx) })
+	err = eventlog.UntilOpen(ctx, s.connections, func(context.Context) error { return s.log.Check(ctx) })
+	if err == nil && s.options.Load != nil {
+		err = s.log.Fill(ctx, s.options.Load)
+	}
+	return err
 }
 
 // openProjection opens the projection and folds the log to its present end.
@@ -127,6 +131,12 @@ func (s *starting) openProjection(ctx context.Context) (err error) {
 		return err
 	}
 	s.undo = append(s.undo, func(err error) error { return snapshot.Closing(s.store, err) })
+	if cursor := s.store.Cursor(); s.options.Load != nil {
+		s.options.Timekeeper.Set(cursor.Time)
+		if cursor.Foreign > 0 {
+			return fmt.Errorf("%d of %d events do not fit the events before them: %w", cursor.Foreign, cursor.Seq, eventlog.ErrNotWhole)
+		}
+	}
 	s.log.ReportLost(s.store.Cursor().Mutations)
 	s.log.Note(s.store.Cursor())
 	return nil

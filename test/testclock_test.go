@@ -15,6 +15,13 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
+// exportedLog has the lines of a log, without the internal event at its beginning.
+var exportedLog = []string{
+	`{"seq":2,"time":"2026-01-01T00:00:00.000Z","type":"CollectionCreated","collection":"s","body":{"defaultTtl":60,"indexingPolicy":{"indexingMode":"consistent","includedPaths":[]},"previousImages":true}}` + "\n",
+	`{"seq":3,"time":"2026-01-01T00:00:05.000Z","type":"DocumentCreated","collection":"s","id":"a","body":{"id":"a","user":"x"}}` + "\n",
+	`{"seq":4,"time":"2026-01-01T00:01:05.000Z","type":"DocumentExpired","collection":"s","id":"a","previous":3,"deadline":1767225665,"ttl":60,"rule":"collection","body":{"id":"a","user":"x"}}` + "\n",
+}
+
 // TestLapseTest: lapse test prints one line of JSON when it serves, moves the clock, keeps
 // nothing on disk, and ends with 0 on SIGTERM.
 func TestLapseTest(t *testing.T) {
@@ -66,7 +73,18 @@ func TestLapseTest(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"--store-dir x", "--database x", "--at 1969-12-31T23:59:59Z", "--at 10000-01-01T00:00:00Z", "--at soon",
-		"--listen 0.0.0.0:0", "--console 0.0.0.0:0", "--metrics x"} {
+		"--load - --at now", "--listen 0.0.0.0:0", "--console 0.0.0.0:0", "--metrics x"} {
 		harness.Run(t, nil, append([]string{"test"}, strings.Fields(args)...)...).Exits(2)
+	}
+	for _, wrong := range []struct{ args, log, says string }{
+		{"--load -", "", "there is no event: give the output of `lapse export`"},
+		{"--load -", `{"user":"x"}`, "line 1 is no event"},
+		{"--load -", exportedLog[1], "line 1: DocumentCreated 3 is not the first event of a log: load the whole log from its beginning"},
+		{"--load -", exportedLog[0] + exportedLog[2], "1 of 4 events do not fit the events before them: load the whole log from its beginning"},
+		{"--load -", exportedLog[1] + exportedLog[0], "is not the first event"},
+		{"--load -", exportedLog[0] + exportedLog[0], "line 2: event 2 comes after event 2"},
+		{"--load " + filepath.Join(cmd.Dir, "none"), "", "no such file or directory"},
+	} {
+		refusal(t, harness.Run(t, strings.NewReader(wrong.log), append([]string{"test", "--listen", "127.0.0.1:0"}, strings.Fields(wrong.args)...)...), wrong.says)
 	}
 }

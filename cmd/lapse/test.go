@@ -20,6 +20,7 @@ import (
 type testFlags struct {
 	host.Options
 	at      string
+	load    string
 	console consoleFlags
 	log     logFlags
 }
@@ -44,6 +45,9 @@ databases, show and move their clocks, and remove them: see docs/testing.md.`,
   nats req lapse.main.test.advance '{"to":"due"}'`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.load != "" && cmd.Flags().Changed("at") {
+				return usageErrorf("--at and --load given: the clock begins at the last event of the log")
+			}
 			if err := f.complete(a.environment); err != nil {
 				return err
 			}
@@ -54,6 +58,7 @@ databases, show and move their clocks, and remove them: see docs/testing.md.`,
 	flags.StringVar(&f.Listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`; port 0 is any that is free")
 	flags.BoolVar(&f.NoAuth, "no-auth", false, "let others than this machine connect: to --listen and --console")
 	flags.StringVar(&f.at, "at", testBeginning, "begin at `TIME`, as in RFC 3339 or in Unix seconds, or now for clocks that run with the machine's")
+	flags.StringVar(&f.load, "load", "", "begin with an exported log, at its last event: `FILE|-`")
 	flags.StringVar(&f.console.address, "console", "off", "serve the web console at `HOST:PORT`, or off")
 	flags.StringSliceVar(&f.console.hosts, "console-host", nil, "let the console answer under the host `NAME`, too; repeatable")
 	flags.StringVar(&f.Metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
@@ -106,6 +111,14 @@ func (a *app) test(ctx context.Context, f testFlags) (err error) {
 	f.console.given = true
 	if f.Console, err = f.console.open(f.NoAuth); err != nil {
 		return err
+	}
+	if f.load != "" {
+		log, _, err := a.openInput(f.load)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		f.Test.Load = log
 	}
 	var unread error
 	f.Events = func(e host.Event) {
