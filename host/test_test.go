@@ -315,6 +315,65 @@ func TestClockSubscribers(t *testing.T) {
 	}
 }
 
+// TestClockReaders: the readers of the Go client work in any year: durables, handlers, and
+// feeds from a time.
+func TestClockReaders(t *testing.T) {
+	t.Parallel()
+	c := startClocks(t, host.Test{})
+	for _, year := range []int{1970, 2026, 9998} {
+		at := time.Date(year, 5, 1, 0, 0, 0, 0, time.UTC)
+		lapse, err := client.New(c.Conn, client.WithDatabase(fmt.Sprint("y", year)), client.WithTimeout(patience))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		clock := lapse.TestClock()
+		if err := clock.Open(ctx, at); err != nil {
+			t.Fatal(err)
+		}
+		sessions, err := lapse.CreateCollection(ctx, "sessions", client.DefaultTTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"a", "b"} {
+			if _, err := client.Upsert(ctx, sessions, id, struct{}{}); err != nil {
+				t.Fatal(err)
+			}
+			if moved, err := clock.Advance(ctx, time.Hour); err != nil || moved.Events != 1 {
+				t.Fatalf("%+v, %v", moved, err)
+			}
+		}
+		types := client.OfType(client.DocumentExpired)
+		for want, opts := range map[string][]client.FeedOption{
+			"a b": {client.FromStart()},
+			"b":   {client.FromTime(at.Add(time.Hour))},
+			"a":   {client.FromStart(), client.UntilTime(at.Add(time.Hour))},
+		} {
+			for _, durable := range [][]client.FeedOption{nil, {client.Durable(strings.ReplaceAll("d "+want, " ", "-"))}} {
+				var ids []string
+				for e, err := range lapse.Changes(ctx, append(append(opts, types, client.UntilNow()), durable...)...) {
+					if err != nil {
+						t.Fatalf("%d, %s: %v", year, want, err)
+					}
+					ids = append(ids, string(e.ID))
+				}
+				if got := strings.Join(ids, " "); got != want {
+					t.Errorf("%d, with %d options of a durable: %q, want %q", year, len(durable), got, want)
+				}
+			}
+		}
+		handled := make(chan string, 2)
+		err = lapse.Handle(ctx, func(_ context.Context, e *client.Event) error {
+			handled <- string(e.ID)
+			return nil
+		}, client.Durable("handler"), client.FromStart(), types, client.UntilNow())
+		if err != nil || len(handled) != 2 {
+			t.Errorf("%d: %d events were handled, %v", year, len(handled), err)
+		}
+	}
+}
+
 // play writes a scene into a database: mutations by request and by message, batches, warnings,
 // holds, repeats and an overdue release.
 func (c *clocks) play(db string) {
