@@ -3,6 +3,7 @@ package test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,6 +59,7 @@ func TestLapseTest(t *testing.T) {
 	if r, err := nc.Request("lapse.main.test.advance", []byte(`{"by":"1d"}`), time.Minute); err != nil || string(r.Data) != `{"now":1767312000000,"seq":1,"events":0}` {
 		t.Errorf("%+v, %v", r, err)
 	}
+	readMoved(t, nc, ready.NATS)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -86,5 +88,40 @@ func TestLapseTest(t *testing.T) {
 		{"--load " + filepath.Join(cmd.Dir, "none"), "", "no such file or directory"},
 	} {
 		refusal(t, harness.Run(t, strings.NewReader(wrong.log), append([]string{"test", "--listen", "127.0.0.1:0"}, strings.Fields(wrong.args)...)...), wrong.says)
+	}
+}
+
+// readMoved writes to a lapse test, moves its clock, and reads by commands, which count from
+// that clock.
+func readMoved(t *testing.T, nc *nats.Conn, url string) {
+	t.Helper()
+	mustAsk(t, nc, 201, "collection.create.s", `{"defaultTtl":60}`)
+	mustAsk(t, nc, 201, "document.create.s.a", `{}`)
+	if _, err := nc.Request("lapse.main.test.advance", []byte(`{"by":"10d"}`), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	mustAsk(t, nc, 201, "document.create.s.b", `{}`)
+	run := func(args ...string) string { return harness.Run(t, nil, append(args, "--server", url)...).OK() }
+	log := run("export")
+	if n := len(harness.Lines(log)); n != 4 || len(harness.Lines(run("export", "--until", "9d"))) != 3 {
+		t.Errorf("it exports %d events, of which 3 are older than 9 days:\n%s", n, log)
+	}
+	run("audit")
+	if digest := strings.TrimSpace(harness.Run(t, strings.NewReader(log), "replay", "-").OK()); !strings.Contains(run("status", "--json"), digest) {
+		t.Errorf("status has not digest %s", digest)
+	}
+	watch := harness.Command(t, "watch", "--since", "9d", "--json", "--server", url)
+	out, err := watch.StdoutPipe()
+	if err == nil {
+		err = watch.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := bufio.NewScanner(out); !lines.Scan() || !strings.Contains(lines.Text(), `"id":"b"`) {
+		t.Errorf("watch begins with %s", lines.Text())
+	}
+	if err := errors.Join(watch.Process.Signal(os.Interrupt), watch.Wait()); err != nil {
+		t.Error(err)
 	}
 }

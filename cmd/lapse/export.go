@@ -25,12 +25,12 @@ func newExportCommand(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&until, "until", "", "end at a sequence, a time or a duration ago: `SEQ|TIME|DURATION`")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		opts := []client.FeedOption{client.FromStart(), client.UntilNow()}
+		var end position
 		if until != "" {
-			p, err := parsePosition("--until", until, time.Now())
-			if err != nil {
+			var err error
+			if end, err = parsePosition("--until", until, time.Now()); err != nil {
 				return err
 			}
-			opts = append(opts, p.until())
 		}
 		lapse, hangUp, err := conn.open(cmd.Context())
 		if err != nil {
@@ -43,6 +43,10 @@ func newExportCommand(a *app) *cobra.Command {
 		}
 		if err == nil {
 			err = a.tellTrimmed(cmd.Context(), lapse, position{seq: 1})
+		}
+		if err == nil && until != "" {
+			end.byClock(cmd.Context(), lapse)
+			opts = append(opts, end.until())
 		}
 		if err != nil && cmd.Context().Err() == nil {
 			return err

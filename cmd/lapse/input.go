@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -65,6 +66,18 @@ func (a *app) openInput(name string) (in io.ReadCloser, size int64, err error) {
 type position struct {
 	seq  uint64
 	time *time.Time // nil for a sequence
+	ago  bool       // time was given as a length of time before now
+}
+
+// byClock makes a position ago count from the clock of a database whose clock is moved, not
+// from that of this machine.
+func (p *position) byClock(ctx context.Context, lapse *client.Client) {
+	if !p.ago {
+		return
+	}
+	if now, err := lapse.TestClock().Now(ctx); err == nil { // nobody answers where none is moved
+		p.time = new(now.Add(-time.Since(*p.time)))
+	}
 }
 
 // parsePosition reads SEQ|TIME: a sequence, a time as in RFC 3339, or a
@@ -77,7 +90,7 @@ func parsePosition(flag, s string, now time.Time) (position, error) {
 		return position{time: &t}, nil
 	}
 	if ago, err := parseDuration(s); err == nil {
-		return position{time: new(now.Add(-ago))}, nil
+		return position{time: new(now.Add(-ago)), ago: true}, nil
 	}
 	return position{}, usageErrorf("%s %q: use a sequence like 42, a time like 2015-05-17T10:05:03Z, or how long ago, like "+durations, flag, s)
 }

@@ -37,7 +37,6 @@ func newWatchCommand(a *app) *cobra.Command {
 			if begin, err = parsePosition("--since", since, time.Now()); err != nil {
 				return err
 			}
-			opts = append(opts, begin.from())
 		}
 		lapse, hangUp, err := conn.open(cmd.Context(), a.connectionNotices()...)
 		if err != nil {
@@ -45,9 +44,11 @@ func newWatchCommand(a *app) *cobra.Command {
 		}
 		defer hangUp()
 		if since != "" {
+			begin.byClock(cmd.Context(), lapse)
 			if err := a.tellTrimmed(cmd.Context(), lapse, begin); err != nil && cmd.Context().Err() == nil {
 				return err
 			}
+			opts = append(opts, begin.from())
 		}
 		printer := newEventPrinter(out)
 		for e, err := range lapse.Changes(cmd.Context(), opts...) {
