@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/host"
+	"github.com/lapsedb/lapse/schema/asyncapi"
+	"github.com/lapsedb/lapse/test/conform"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -82,7 +85,27 @@ func (c *clocks) ask(subject, body string, headers ...string) (code string, repl
 	if err != nil {
 		c.Fatalf("%s: %v", subject, err)
 	}
+	c.described(m, r)
 	return r.Header.Get("Lapse-Status"), string(r.Data)
+}
+
+// beyond matches what no schema can express.
+var beyond = regexp.MustCompile(`does not go back|ends with the year 9999|at \\"1969|database name`)
+
+// described checks a request of the clock and its reply against schema/asyncapi.yaml.
+func (c *clocks) described(m, r *nats.Msg) {
+	c.Helper()
+	operation := strings.SplitN(m.Subject, ".", 3)[2]
+	if _, ok := asyncapi.Load().Operations[operation]; !ok || !strings.HasPrefix(operation, "test.") {
+		return
+	}
+	err := conform.Request(operation, m.Header, m.Data)
+	if refused := r.Header.Get("Lapse-Status") == "400" && !beyond.Match(r.Data); refused != (err != nil) {
+		c.Errorf("%s %s is answered %s, and by schema/asyncapi.yaml %v", m.Subject, m.Data, r.Data, err)
+	}
+	if err := conform.Reply(operation, r.Header, r.Data); err != nil {
+		c.Errorf("%s is answered %v %s: %v", m.Subject, r.Header, r.Data, err)
+	}
 }
 
 // want sends a request whose reply begins with what is wanted: the code, and the body.

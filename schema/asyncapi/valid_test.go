@@ -155,6 +155,8 @@ func TestOperations(t *testing.T) {
 		want := []string{name, "error"}
 		if strings.HasPrefix(name, "mutations.") {
 			want = []string{"pubAck"}
+		} else if strings.HasPrefix(name, "test.") {
+			want = []string{name, "test.error"}
 		} else if event {
 			want = nil
 		}
@@ -190,7 +192,7 @@ func checkAddress(t *testing.T, name, address string, parameters map[string]any)
 		t.Errorf("channel %s has %d parameters, its address %d", name, len(parameters), named)
 	}
 	want := "lapse." + name
-	if kind, _, _ := strings.Cut(name, "."); kind != "events" && kind != "mutations" {
+	if kind, _, _ := strings.Cut(name, "."); kind != "events" && kind != "mutations" && kind != "test" {
 		want = "lapse.api." + name
 	}
 	if name == "events.internal" {

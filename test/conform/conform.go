@@ -127,6 +127,9 @@ func Reply(operation string, header map[string][]string, body []byte) error {
 	name := operation + ".reply"
 	if status := header["Lapse-Status"]; len(status) == 1 && status[0] >= "400" {
 		name = "error"
+		if strings.HasPrefix(operation, "test.") {
+			name = "test.error"
+		}
 	}
 	return d.message(name, header, body)
 }
