@@ -56,7 +56,8 @@ type Handler struct {
 	bounds    cached[logBounds]
 	samples   samples
 
-	databases []string // all that have a console beside this one, at ../NAME/; nil for none
+	now       func() int64    // Unix ms
+	databases func() []string // all that have a console beside this one, at ../NAME/; nil for none
 }
 
 // New returns the handler of a console, which samples the status until ctx is done. The caller
@@ -64,6 +65,7 @@ type Handler struct {
 func New(ctx context.Context, c *client.Client, options Options) *Handler {
 	h := &Handler{
 		client: c, options: options, token: sha256.Sum256([]byte(options.Token)),
+		now: func() int64 { return time.Now().UnixMilli() }, databases: func() []string { return nil },
 		feeds: make(chan struct{}, maxFeeds), requests: make(chan struct{}, maxRequests), writeTimeout: writeTimeout,
 	}
 	go h.watch(ctx)

@@ -26,7 +26,7 @@ func Several(ctx context.Context, clients []*client.Client, options Options) htt
 		s.of[c.Database()] = New(ctx, c, options)
 	}
 	for _, h := range s.of {
-		h.databases = s.names
+		h.databases = func() []string { return s.names }
 	}
 	return s
 }

@@ -7,9 +7,10 @@ import (
 	"net"
 	"strconv"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
-	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/webserver"
 )
 
@@ -70,11 +71,58 @@ func (c *ConsoleServer) options(write bool) console.Options {
 	return console.Options{Hosts: c.Hosts, Token: c.Token, Write: write}
 }
 
-// serveMain serves the console of database main until end is called.
-func (c *ConsoleServer) serveMain(t *target) (end func(), err error) {
-	main := *t
-	main.Databases = []schema.DatabaseName{schema.DefaultDatabase}
-	return c.serveEach(&main)
+// movedConsoles is the consoles of databases that come and go; nil for none.
+type movedConsoles struct {
+	*console.Moved
+	nc  *nats.Conn
+	end func()
+}
+
+// moved returns the consoles of databases that come and go, which are not served yet.
+func (c *ConsoleServer) moved(t *target) (*movedConsoles, error) {
+	if c.listener == nil {
+		return nil, nil
+	}
+	nc, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &movedConsoles{console.NewMoved(ctx, c.options(true)), nc, func() { cancel(); nc.Close() }}, nil
+}
+
+// serve serves the consoles, of one database at least.
+func (m *movedConsoles) serve(c *ConsoleServer, logger *slog.Logger) {
+	if m != nil {
+		stop, end := webserver.Serve(c.listener, m.Moved, "console", logger), m.end
+		m.end = func() { stop(); end() }
+	}
+}
+
+// show adds the console of a database.
+func (m *movedConsoles) show(db *testDatabase) error {
+	if m == nil {
+		return nil
+	}
+	c, err := client.New(m.nc, client.WithDatabase(string(db.name)))
+	if err == nil {
+		m.Add(c, db.clock.Millis)
+	}
+	return err
+}
+
+// hide removes the console of a database.
+func (m *movedConsoles) hide(db *testDatabase) {
+	if m != nil {
+		m.Remove(string(db.name))
+	}
+}
+
+// close ends all of them.
+func (m *movedConsoles) close() {
+	if m != nil {
+		m.end()
+	}
 }
 
 // serveEach serves a console for each database at /NAME/, or at / for the only one, until

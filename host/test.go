@@ -44,6 +44,7 @@ type tests struct {
 	target    *target
 	options   processor.Options // of each database
 	monitors  *monitors
+	consoles  *movedConsoles
 	failed    chan error // receives what ends Run
 	ctx       context.Context
 	answering sync.WaitGroup
@@ -73,6 +74,11 @@ func (r *run) serveTest(ctx context.Context) error {
 	s := &tests{Test: *r.Test, target: r.target, options: options, monitors: &r.monitors, failed: make(chan error, 1), ctx: serving,
 		all: make(map[schema.DatabaseName]*testDatabase), waiting: make(map[string][]*nats.Msg)}
 	defer func() { end(); s.close() }()
+	var err error
+	if s.consoles, err = r.console.moved(r.target); err != nil {
+		return err
+	}
+	defer s.consoles.close()
 	if err := s.openMain(ctx); err != nil {
 		return err
 	}
@@ -84,11 +90,7 @@ func (r *run) serveTest(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = requests.Unsubscribe() }()
-	endConsole, err := r.console.serveMain(r.target)
-	if err != nil {
-		return err
-	}
-	defer endConsole()
+	s.consoles.serve(r.console, options.Logger)
 	r.Events(Started{})
 	r.Events(Ready{URL: r.target.url, Address: r.target.address, Console: r.console.URL,
 		Databases: []Served{{schema.DefaultDatabase, observe.Writer}}, Live: func() []string { return live(r.monitors.all(), true) }})
@@ -152,7 +154,7 @@ func (s *tests) open(name schema.DatabaseName, at int64) (_ *testDatabase, err e
 	}
 	s.all[name] = db
 	s.monitors.add(db.monitor)
-	return db, nil
+	return db, s.consoles.show(db)
 }
 
 // openMain opens the first database, and loads the log.
@@ -223,6 +225,7 @@ func (s *tests) drop(db *testDatabase) error {
 	defer s.mu.Unlock()
 	delete(s.all, db.name)
 	s.monitors.remove(db.monitor)
+	s.consoles.hide(db)
 	return err
 }
 

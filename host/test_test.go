@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -28,7 +30,7 @@ const patience = time.Minute
 type clocks struct {
 	testing.TB
 	*nats.Conn
-	url string
+	url, console string
 }
 
 // startClocks serves databases in memory until the test ends.
@@ -39,7 +41,7 @@ func startClocks(t testing.TB, test host.Test) *clocks {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ready, ended := make(chan host.Ready, 1), make(chan error, 1)
-	o := host.Options{Listen: "127.0.0.1:0", Test: &test, Events: func(e host.Event) {
+	o := host.Options{Listen: "127.0.0.1:0", Test: &test, Console: host.Console{Address: "127.0.0.1:0"}, Events: func(e host.Event) {
 		if e, ok := e.(host.Ready); ok {
 			ready <- e
 		}
@@ -53,7 +55,7 @@ func startClocks(t testing.TB, test host.Test) *clocks {
 	})
 	select {
 	case r := <-ready:
-		c := &clocks{TB: t, url: r.URL}
+		c := &clocks{TB: t, url: r.URL, console: r.Console}
 		c.Conn = c.connect()
 		return c
 	case err := <-ended:
@@ -393,6 +395,38 @@ func TestClockReaders(t *testing.T) {
 		}, client.Durable("handler"), client.FromStart(), types, client.UntilNow())
 		if err != nil || len(handled) != 2 {
 			t.Errorf("%d: %d events were handled, %v", year, len(handled), err)
+		}
+	}
+}
+
+// TestClockConsole: each database has a console by its clock while it is open, main at / too.
+func TestClockConsole(t *testing.T) {
+	t.Parallel()
+	c := startClocks(t, host.Test{})
+	c.want("201", "t1.test.open", `{"at":"2030-01-01T00:00:00Z"}`)
+	for _, step := range []struct{ request, path, has string }{
+		{"", "/api/console", `"database":"main","write":true,"now":946684800000,`},
+		{"", "/main/api/console", `"databases":["main","t1"]`},
+		{"", "/t1/api/console", `"database":"t1","write":true,"now":1893456000000,`},
+		{"", "/t1/api/status", `"test":true`},
+		{"t1.test.drop", "/t1/api/console", "404"},
+		{"main.test.drop", "/main/api/console", "404"},
+		{"main.test.open", "/main/api/console", `"database":"main"`},
+	} {
+		if step.request != "" {
+			c.want("20", step.request, "")
+		}
+		response, err := http.Get(c.console + step.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if got := response.Status + string(body); !strings.Contains(got, step.has) {
+			t.Errorf("after %q %s is %s, want %s", step.request, step.path, got, step.has)
 		}
 	}
 }

@@ -1,0 +1,81 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+// Moved is the consoles of databases that come and go and whose clocks are moved: each at
+// /NAME/, and the one that is there at first at /, too.
+type Moved struct {
+	ctx     context.Context
+	options Options
+
+	mu    sync.RWMutex
+	first *Handler
+	of    map[string]*Handler
+	end   map[string]context.CancelFunc
+}
+
+// NewMoved returns consoles of no database; they sample statuses until ctx is done.
+func NewMoved(ctx context.Context, options Options) *Moved {
+	return &Moved{ctx: ctx, options: options, of: make(map[string]*Handler), end: make(map[string]context.CancelFunc)}
+}
+
+// Add serves the console of a database, whose clock shows now in Unix ms. The caller keeps
+// ownership of the client.
+func (m *Moved) Add(c *client.Client, now func() int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ctx, end := context.WithCancel(m.ctx)
+	h := New(ctx, c, m.options)
+	h.now, h.databases = now, m.names
+	if m.first == nil || m.first.client.Database() == c.Database() {
+		m.first = h
+	}
+	m.of[c.Database()], m.end[c.Database()] = h, end
+}
+
+// Remove ends the console of a database.
+func (m *Moved) Remove(database string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if end := m.end[database]; end != nil {
+		end()
+	}
+	delete(m.of, database)
+	delete(m.end, database)
+}
+
+// names returns the databases in order; nil if there is only one.
+func (m *Moved) names() []string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if len(m.of) < 2 {
+		return nil
+	}
+	names := make([]string, 0, len(m.of))
+	for name := range m.of {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (m *Moved) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, _, below := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	m.mu.RLock()
+	h, there := m.of[name]
+	first := m.first
+	m.mu.RUnlock()
+	if there && (below && name != "api" || r.URL.Path == "/"+name) {
+		http.StripPrefix("/"+name, h).ServeHTTP(w, r)
+		return
+	}
+	first.ServeHTTP(w, r)
+}
