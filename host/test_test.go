@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -449,6 +450,23 @@ func (c *clocks) play(db string) {
 	if _, err := js.Publish(context.Background(), "lapse."+db+".mutations.document.patch.c.2", []byte(`{"p":1}`)); err != nil {
 		c.Fatal(err)
 	}
+	for cursor, read := "", 0; ; {
+		code, reply := c.ask(db+".api.query.c", fmt.Sprintf(`{"limit":4,"cursor":%q}`, cursor))
+		var page struct {
+			Documents []json.RawMessage
+			Cursor    string
+		}
+		if err := json.Unmarshal([]byte(reply), &page); err != nil || code != "200" {
+			c.Errorf("%s: %s %s", db, code, reply)
+			break
+		}
+		if read, cursor = read+len(page.Documents), page.Cursor; cursor == "" {
+			if read != 10 {
+				c.Errorf("%s: %d documents by pages", db, read)
+			}
+			break
+		}
+	}
 	c.want("200", db+".test.advance", `{"by":40}`)
 	c.want("200", db+".api.document.release.c.3", "")
 	c.want("200", db+".api.collection.replace.c", `{"defaultTtl":20,"warnBefore":30}`)
@@ -458,17 +476,23 @@ func (c *clocks) play(db string) {
 	c.want("200", db+".test.advance", `{"by":"10d"}`)
 }
 
-// TestClockSameLog: the same requests, messages and moves give the same log, beside others.
+// TestClockSameLog: the same requests, messages and moves give the same log, whatever other
+// clients do with their databases, and a consumer and pages see only their own.
 func TestClockSameLog(t *testing.T) {
 	t.Parallel()
 	c := startClocks(t, host.Test{})
-	logs := make([]string, 6)
+	logs := make([]string, 50)
 	var playing sync.WaitGroup
-	for i := range logs {
+	next := atomic.Int64{}
+	for range 16 {
 		playing.Go(func() {
-			db := fmt.Sprint("t", i)
-			c.play(db)
-			logs[i] = strings.ReplaceAll(c.log(db), db, "db")
+			for i := next.Add(1) - 1; i < int64(len(logs)); i = next.Add(1) - 1 {
+				db := fmt.Sprint("t", i)
+				c.play(db)
+				c.consume(db)
+				logs[i] = strings.ReplaceAll(c.log(db), db, "db")
+				c.want("204", db+".test.drop", "")
+			}
 		})
 	}
 	playing.Wait()
@@ -476,6 +500,26 @@ func TestClockSameLog(t *testing.T) {
 		if log != logs[0] || !strings.Contains(log, "946684840000 c.DocumentReleased") {
 			t.Fatalf("log %d is\n%s\nand log 0\n%s", i, log, logs[0])
 		}
+	}
+}
+
+// consume reads what expired in a played database by a durable.
+func (c *clocks) consume(db string) {
+	c.Helper()
+	lapse, err := client.New(c.Conn, client.WithDatabase(db), client.WithTimeout(patience))
+	if err != nil {
+		c.Fatal(err)
+	}
+	expired := 0
+	for _, err := range lapse.Changes(context.Background(), client.Durable("d"), client.FromStart(), client.UntilNow(), client.OfType(client.DocumentExpired)) {
+		if err != nil {
+			c.Error(err)
+			return
+		}
+		expired++
+	}
+	if want := strings.Count(c.log(db), ".DocumentExpired "); expired != want {
+		c.Errorf("%s: a durable reads %d of %d expiries", db, expired, want)
 	}
 }
 
