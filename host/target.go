@@ -111,7 +111,7 @@ func (t *target) openEmbedded() (err error) {
 		}
 	}
 	o := t.embedded()
-	o.SyncAlways, o.Logger, o.AcceptLostEnd = t.Processor.Durability != processor.OS, t.Processor.Logger, t.Processor.AcceptLostEnd
+	o.SyncAlways, o.Logger, o.AcceptLostEnd = t.Processor.Durability != processor.OS && t.Test == nil, t.Processor.Logger, t.Processor.AcceptLostEnd
 	o.Known = func(database schema.DatabaseName, prefix string) eventlog.Extent {
 		return eventlog.ReadExtent(projectionDir(t.StoreDir, database), prefix)
 	}
