@@ -193,16 +193,7 @@ func (d *durable) receive(ctx context.Context) {
 			}
 		}
 		answered = answered || !errors.Is(err, nats.ErrNoResponders)
-		if !d.window.pinned || redelivered {
-			size = 1
-		} else if received > 0 {
-			if received == size {
-				size = min(2*size, maxGroup)
-			}
-			// NATS loses messages of a replicated consumer whose pull has max_bytes: its
-			// status overtakes them.
-			size = max(1, min(size, pullBytes/(1+bytes/received)))
-		}
+		size = d.window.nextGroup(size, received, bytes, redelivered)
 		if received == 0 && d.end != 0 {
 			if info, err := d.consumer.Info(ctx); err == nil && info.AckFloor.Stream >= d.end {
 				d.change(func() { d.err = io.EOF })

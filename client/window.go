@@ -131,6 +131,22 @@ func (w *window) drop() {
 	w.gaps++
 }
 
+// nextGroup returns the size of the pull after one of size messages, which has brought
+// received ones with so many bytes. It grows from one message while nothing is redelivered.
+func (w *window) nextGroup(size, received, bytes int, redelivered bool) int {
+	switch {
+	case !w.pinned || redelivered:
+		return 1
+	case received == 0:
+		return size
+	case received == size:
+		size = min(2*size, maxGroup)
+	}
+	// NATS loses messages of a replicated consumer whose pull has max_bytes: its status
+	// overtakes them.
+	return max(1, min(size, pullBytes/(1+bytes/received)))
+}
+
 // hasSpace reports whether to pull size more messages. A missing message that precedes
 // the others needs no space.
 func (w *window) hasSpace(size int) bool {

@@ -57,6 +57,12 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Name == e.Name
 }
 
+// Retryable reports whether the same request may succeed later: 429, 503 and 504. A write
+// that failed with 504 may have been applied: repeat it under the same Nats-Msg-Id.
+func (e *Error) Retryable() bool {
+	return e.Code == ErrOverloaded.Code || e.Code == ErrUnavailable.Code || e.Code == ErrTimeout.Code
+}
+
 // Describe returns the text of err, and the code and name of the Error in it, if any:
 // "… (404 document_not_found)".
 func Describe(err error) string {

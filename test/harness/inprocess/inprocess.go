@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/processor"
@@ -18,28 +19,36 @@ func Serve() (url string, stop func() error, err error) {
 	if err != nil {
 		return "", nil, err
 	}
+	url, end, err := run(host.Options{StoreDir: dir, Databases: []schema.DatabaseName{"main"}, Processor: processor.Options{Durability: processor.OS}})
+	remove := func() error { return os.RemoveAll(dir) }
+	if err != nil {
+		return "", nil, errors.Join(err, remove())
+	}
+	return url, func() error { return errors.Join(end(), remove()) }, nil
+}
+
+// ServeTest serves databases in memory whose clocks begin at a time and are moved by
+// clients, as lapse test does, until stop is called.
+func ServeTest(at time.Time) (url string, stop func() error, err error) {
+	return run(host.Options{Test: &host.Test{At: at}})
+}
+
+// run serves on a free port of 127.0.0.1 until stop is called.
+func run(o host.Options) (url string, stop func() error, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- host.Run(ctx, host.Options{
-			StoreDir: dir, Databases: []schema.DatabaseName{"main"}, Listen: "127.0.0.1:0",
-			Processor: processor.Options{Durability: processor.OS},
-			Events: func(e host.Event) {
-				if e, ok := e.(host.Ready); ok {
-					ready <- e.URL
-				}
-			},
-		})
-	}()
-	stop = func() error {
-		cancel()
-		return errors.Join(<-ended, os.RemoveAll(dir))
+	o.Listen = "127.0.0.1:0"
+	o.Events = func(e host.Event) {
+		if e, ok := e.(host.Ready); ok {
+			ready <- e.URL
+		}
 	}
+	go func() { ended <- host.Run(ctx, o) }()
 	select {
 	case url = <-ready:
-		return url, stop, nil
+		return url, func() error { cancel(); return <-ended }, nil
 	case err = <-ended:
-		ended <- err
-		return "", nil, stop()
+		cancel()
+		return "", nil, err
 	}
 }
