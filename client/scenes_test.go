@@ -45,13 +45,13 @@ func TestScenes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	files, err := filepath.Glob(vectorDir + "scenes/*.json")
+	files, err := filepath.Glob(client.VectorDir + "scenes/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
 	for f, file := range files {
 		name := filepath.Base(file)
-		for i, s := range readVectors[scene](t, "scenes/"+name) {
+		for i, s := range client.ReadVectors[scene](t, "scenes/"+name) {
 			database := fmt.Sprintf("scene-%d-%d", f, i)
 			t.Run(strings.TrimSuffix(name, ".json")+"/"+s.Name, func(t *testing.T) {
 				t.Parallel()

@@ -25,6 +25,14 @@ type tries struct {
 	Running bool   `json:"running,omitempty"` // a try has begun
 }
 
+// readTries reads the metadata of a consumer; without legal tries there are none.
+func readTries(metadata map[string]string) (t tries) {
+	if json.Unmarshal([]byte(metadata[schema.ConsumerTries]), &t) != nil {
+		return tries{}
+	}
+	return t
+}
+
 // of returns how many tries of an event failed, at most limit, and whether the last one
 // ended with its process; times is the number of deliveries. An event without an entry
 // had one try at most, in its first delivery, which writes none: that one counts, but
@@ -70,11 +78,7 @@ func (c *counter) begin(ctx context.Context, d delivery) (failed uint64, err err
 	if err != nil {
 		return 0, nil // NATS is unreachable: the event is tried
 	}
-	var t tries
-	if json.Unmarshal([]byte(info.Config.Metadata[schema.ConsumerTries]), &t) != nil {
-		t = tries{}
-	}
-	failed, crashed := t.of(d.seq, d.times, c.limit)
+	failed, crashed := readTries(info.Config.Metadata).of(d.seq, d.times, c.limit)
 	c.count(d, failed)
 	if crashed {
 		return failed, fmt.Errorf("event %d: the process ended while its handler ran, in try %d of %d", d.seq, failed, c.limit)

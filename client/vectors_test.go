@@ -1,12 +1,9 @@
 package client_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,29 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"
 )
-
-// vectorDir has the vectors, see its README.
-const vectorDir = "../schema/vectors/"
-
-// readVectors reads a file of vectors, and refuses members that T does not have.
-func readVectors[T any](t *testing.T, file string) (all []T) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(vectorDir, file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&all); err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
-	if len(all) == 0 {
-		t.Fatalf("%s is empty", file)
-	}
-	return all
-}
 
 // differs returns where got is not what is wanted, nil if it is: only the members that want
 // has are compared, and null is absent.
@@ -108,7 +85,7 @@ func wantResult(t *testing.T, name string, want json.RawMessage, got any, err er
 }
 
 func TestVectorsIDs(t *testing.T) {
-	for _, v := range readVectors[struct {
+	for _, v := range client.ReadVectors[struct {
 		ID      *string `json:"id"`
 		Token   string  `json:"token"`
 		Decodes bool    `json:"decodes"` // only: the id has another token
@@ -132,7 +109,7 @@ func TestVectorsIDs(t *testing.T) {
 
 // TestVectorsTimes: lengths and moments, as texts and as numbers.
 func TestVectorsTimes(t *testing.T) {
-	for _, v := range readVectors[struct {
+	for _, v := range client.ReadVectors[struct {
 		Length  json.RawMessage `json:"length"`
 		Seconds int64           `json:"seconds"`
 		Refused bool            `json:"refused"`
@@ -145,7 +122,7 @@ func TestVectorsTimes(t *testing.T) {
 			t.Errorf("length %s: %v, %v", v.Length, d, err)
 		}
 	}
-	for _, v := range readVectors[struct {
+	for _, v := range client.ReadVectors[struct {
 		Moment  string `json:"moment"`
 		Ms      int64  `json:"ms"`
 		Refused bool   `json:"refused"`
@@ -227,7 +204,7 @@ func (s *vectorServer) request(t *testing.T) any {
 // TestVectorsReplies: a reply becomes a value or an error.
 func TestVectorsReplies(t *testing.T) {
 	s := newVectorServer(t)
-	for _, v := range readVectors[struct {
+	for _, v := range client.ReadVectors[struct {
 		Name string `json:"name"`
 		call
 		Reply struct {
@@ -245,7 +222,7 @@ func TestVectorsReplies(t *testing.T) {
 // TestVectorsRequests: a call sends a request, or fails before.
 func TestVectorsRequests(t *testing.T) {
 	s := newVectorServer(t)
-	for _, v := range readVectors[struct {
+	for _, v := range client.ReadVectors[struct {
 		Name string `json:"name"`
 		call
 		Request json.RawMessage `json:"request"`
@@ -265,7 +242,7 @@ func TestVectorsRequests(t *testing.T) {
 func TestVectorsEvents(t *testing.T) {
 	s := newStandin(t).log()
 	c := newSDK(s.client())
-	for i, v := range readVectors[struct {
+	for i, v := range client.ReadVectors[struct {
 		Name    string            `json:"name"`
 		Subject string            `json:"subject"`
 		Headers map[string]string `json:"headers"`
@@ -292,7 +269,7 @@ func TestVectorsConsumers(t *testing.T) {
 		s.happen(schema.Event{Type: schema.DocumentCreated, Collection: "c", ID: "a", Time: 946684800000 + 1000*second, Body: []byte("{}")})
 	}
 	c := newSDK(s.client())
-	for _, v := range readVectors[struct {
+	for _, v := range client.ReadVectors[struct {
 		Name     string          `json:"name"`
 		Options  json.RawMessage `json:"options"`
 		Existing json.RawMessage `json:"existing"`
