@@ -303,6 +303,8 @@ func TestVectorsConsumers(t *testing.T) {
 			config := got.(map[string]any)
 			if filter := config["filter_subject"]; filter != nil {
 				config["filter_subjects"] = []any{filter}
+			} else if filters, ok := config["filter_subjects"].([]any); ok {
+				slices.SortFunc(filters, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
 			}
 			wantResult(t, v.Name, v.Consumer, config, err)
 		}
