@@ -353,7 +353,17 @@ func replaceCollection(ctx context.Context, s *sdk, c call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := s.Do(ctx, "collection.replace", name, "", c.Args[1], o.request()...)
+	given, err := arg[properties](c, 1)
+	if err != nil {
+		return nil, err
+	}
+	p := schema.DefaultProperties()
+	for _, opt := range given.options() {
+		if err := opt(&p); err != nil {
+			return nil, err
+		}
+	}
+	reply, err := s.Do(ctx, "collection.replace", name, "", p.AppendJSON(nil), o.request()...)
 	if err != nil {
 		return nil, err
 	}
