@@ -274,6 +274,7 @@ func TestVectorsConsumers(t *testing.T) {
 		Options  json.RawMessage `json:"options"`
 		Existing json.RawMessage `json:"existing"`
 		Consumer json.RawMessage `json:"consumer"`
+		Pull     json.RawMessage `json:"pull"`
 		Want     json.RawMessage `json:"want"`
 	}](t, "pure/consumers.json") {
 		var o struct {
@@ -292,8 +293,19 @@ func TestVectorsConsumers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := c.run(t.Context(), call{Do: "changes", Args: []json.RawMessage{v.Options}})
+		pulls, err := s.nc.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.*")
+		if err == nil {
+			err = s.nc.Flush()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.run(t.Context(), call{Do: "changes", Args: []json.RawMessage{v.Options}})
 		wantResult(t, v.Name, v.Want, nil, err)
+		if v.Pull != nil {
+			wantPull(t, v.Name, v.Pull, pulls)
+		}
+		_ = pulls.Unsubscribe()
 		if v.Consumer != nil && err == nil {
 			consumer, err := s.js.Consumer(t.Context(), "LAPSE_main", o.Durable)
 			if err != nil {
@@ -311,5 +323,20 @@ func TestVectorsConsumers(t *testing.T) {
 		if err := s.js.DeleteConsumer(t.Context(), "LAPSE_main", o.Durable); err != nil && v.Want == nil {
 			t.Error(err)
 		}
+	}
+}
+
+// wantPull compares the first pull of a feed.
+func wantPull(t *testing.T, name string, want json.RawMessage, pulls *nats.Subscription) {
+	t.Helper()
+	m, err := pulls.NextMsg(patience)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	got, err := decodeJSON(m.Data)
+	wantResult(t, name, want, got, err)
+	var pull struct{ Expires time.Duration }
+	if err := json.Unmarshal(m.Data, &pull); err != nil || pull.Expires <= 0 || pull.Expires > 5*time.Second/2 {
+		t.Errorf("%s: a pull that ends after %v, %v", name, pull.Expires, err)
 	}
 }
