@@ -145,11 +145,10 @@ func Due(from, until time.Time) QueryOption {
 	return queryOption(func(q *query) {
 		q.request.Due = &dueRequest{}
 		if !from.IsZero() {
-			second := from.Unix()
-			q.request.Due.From = &second
+			q.request.Due.From = new(secondFrom(from))
 		}
 		if !until.IsZero() {
-			q.request.Due.Until = until.Unix()
+			q.request.Due.Until = secondFrom(until)
 		}
 	})
 }

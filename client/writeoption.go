@@ -66,12 +66,11 @@ type EndOption struct {
 // ttl, so no clock of a client matters: ErrBadTTL if t is not after the write. A later write
 // or Touch without it counts that ttl again.
 func ExpireAt(t time.Time) EndOption {
-	at := t.Unix()
-	if t.Nanosecond() > 0 {
-		at++
-	}
-	return EndOption{at: &at}
+	return EndOption{at: new(secondFrom(t))}
 }
+
+// secondFrom returns the first whole second that is not before t, in unix seconds.
+func secondFrom(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
 // KeepDeadline lets the document that a Replace, Upsert or Patch changes keep its deadline.
 func KeepDeadline() EndOption { return EndOption{keep: true} }
