@@ -120,7 +120,8 @@ func (p *player) do(ctx context.Context, t *testing.T, name string, s step) {
 	got, err := p.run(ctx, s.call)
 	wantResult(t, name, s.Want, got, err)
 	if s.Events != nil {
-		for _, e := range got.([]any) {
+		events, _ := got.([]any)
+		for _, e := range events {
 			seq, _ := e.(map[string]any)["seq"].(json.Number).Int64()
 			p.next = uint64(seq) + 1
 		}
