@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +22,7 @@ type scene struct {
 	Steps []step     `json:"steps"`
 }
 
-// step is a call, a move of the clock, or a look at the events since the last one.
+// step is a call, a move of the clock, or a comparison of the events since the last such step.
 type step struct {
 	call
 	Advance json.RawMessage `json:"advance"`
@@ -105,7 +103,7 @@ func (s step) String() string {
 type player struct {
 	*sdk
 	results map[string]any // by name
-	next    uint64         // sequence after the events that steps have looked at
+	next    uint64         // sequence after the events that steps have compared
 }
 
 func (p *player) do(ctx context.Context, t *testing.T, name string, s step) {
@@ -133,7 +131,11 @@ func (p *player) do(ctx context.Context, t *testing.T, name string, s step) {
 
 // resolve puts results of earlier steps in place of the texts that name them.
 func (p *player) resolve(s step) (step, error) {
-	for _, part := range append([]*json.RawMessage{&s.Want, &s.Events}, pointers(s.Args)...) {
+	parts := []*json.RawMessage{&s.Want, &s.Events}
+	for i := range s.Args {
+		parts = append(parts, &s.Args[i])
+	}
+	for _, part := range parts {
 		if *part == nil {
 			continue
 		}
@@ -151,13 +153,6 @@ func (p *player) resolve(s step) (step, error) {
 	return s, nil
 }
 
-func pointers(args []json.RawMessage) (all []*json.RawMessage) {
-	for i := range args {
-		all = append(all, &args[i])
-	}
-	return all
-}
-
 // replace returns a value with "$name.member" replaced by that member of a result, and
 // {"$repeat":text,"times":n} by the repeated text.
 func (p *player) replace(value any) (any, error) {
@@ -171,7 +166,7 @@ func (p *player) replace(value any) (any, error) {
 		for name := range strings.SplitSeq(path, ".") {
 			object, ok := found.(map[string]any)
 			if !ok || object[name] == nil {
-				return nil, fmt.Errorf("there is no %s", value)
+				return nil, fmt.Errorf("no step before has a result %s", value)
 			}
 			found = object[name]
 		}
@@ -188,7 +183,7 @@ func (p *player) replace(value any) (any, error) {
 			times, err := value["times"].(json.Number).Int64()
 			return strings.Repeat(text, int(times)), err
 		}
-		for _, name := range slices.Collect(maps.Keys(value)) {
+		for name := range value {
 			var err error
 			if value[name], err = p.replace(value[name]); err != nil {
 				return nil, err

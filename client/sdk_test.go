@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
@@ -45,6 +46,17 @@ func arg[T any](c call, i int) (value T, err error) {
 	return value, err
 }
 
+// taking returns a method of an R that reads its first argument into a T.
+func taking[R, T any](do func(context.Context, R, call, T) (any, error)) func(context.Context, R, call) (any, error) {
+	return func(ctx context.Context, of R, c call) (any, error) {
+		value, err := arg[T](c, 0)
+		if err != nil {
+			return nil, err
+		}
+		return do(ctx, of, c, value)
+	}
+}
+
 // run returns the result of a call in the form of the vectors.
 func (s *sdk) run(ctx context.Context, c call) (any, error) {
 	if of, ok := ofDatabase[c.Do]; ok && c.Collection == "" {
@@ -68,43 +80,27 @@ func (s *sdk) run(ctx context.Context, c call) (any, error) {
 var ofDatabase = map[string]func(context.Context, *sdk, call) (any, error){
 	"createCollection":  func(ctx context.Context, s *sdk, c call) (any, error) { return put(ctx, c, s.CreateCollection) },
 	"replaceCollection": replaceCollection,
-	"getCollection": func(ctx context.Context, s *sdk, c call) (any, error) {
-		name, err := arg[string](c, 0)
-		if err != nil {
-			return nil, err
-		}
+	"getCollection": taking(func(ctx context.Context, s *sdk, c call, name string) (any, error) {
 		return infoOf(s.Client.Collection(ctx, name))
-	},
-	"deleteCollection": func(ctx context.Context, s *sdk, c call) (any, error) {
-		name, err := arg[string](c, 0)
-		if err != nil {
-			return nil, err
-		}
+	}),
+	"deleteCollection": taking(func(ctx context.Context, s *sdk, c call, name string) (any, error) {
 		return nil, s.DeleteCollection(ctx, name)
-	},
+	}),
 	"listCollections": func(ctx context.Context, s *sdk, _ call) (any, error) {
 		all, err := s.Collections(ctx)
-		list := []any{}
-		for _, info := range all {
-			list = append(list, infoJSON(info))
-		}
-		return list, err
+		return list(all, infoJSON), err
 	},
 	"status": func(ctx context.Context, s *sdk, _ call) (any, error) { return plain(s.Status(ctx)) },
-	"changes": func(ctx context.Context, s *sdk, c call) (any, error) {
-		opts, err := feedOf(c)
-		if err != nil {
-			return nil, err
-		}
-		return collect(s.Changes(ctx, opts...), c.Break, func(e *client.Event) any { return eventJSON(e) })
-	},
-	"expirations": func(ctx context.Context, s *sdk, c call) (any, error) {
-		return deadlines(ctx, s, c, client.Expirations[json.RawMessage])
-	},
-	"warnings": func(ctx context.Context, s *sdk, c call) (any, error) {
-		return deadlines(ctx, s, c, client.Warnings[json.RawMessage])
-	},
-	"handle": handle,
+	"changes": taking(func(ctx context.Context, s *sdk, c call, o feedOptions) (any, error) {
+		return collect(s.Changes(ctx, o.feed()...), c.Break, eventJSON)
+	}),
+	"expirations": taking(func(ctx context.Context, s *sdk, c call, o feedOptions) (any, error) {
+		return collect(client.Expirations[json.RawMessage](ctx, s.Client, o.feed()...), c.Break, expirationJSON)
+	}),
+	"warnings": taking(func(ctx context.Context, s *sdk, c call, o feedOptions) (any, error) {
+		return collect(client.Warnings[json.RawMessage](ctx, s.Client, o.feed()...), c.Break, expirationJSON)
+	}),
+	"handle": taking(handle),
 	"now": func(ctx context.Context, s *sdk, _ call) (any, error) {
 		now, err := s.TestClock().Now(ctx)
 		return moment(now), err
@@ -114,13 +110,9 @@ var ofDatabase = map[string]func(context.Context, *sdk, call) (any, error){
 }
 
 var ofCollection = map[string]func(context.Context, *client.Collection, call) (any, error){
-	"get": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		o, err := arg[options](c, 0)
-		if err != nil {
-			return nil, err
-		}
+	"get": taking(func(ctx context.Context, coll *client.Collection, c call, o options) (any, error) {
 		return orNull(itemJSON(client.Get[json.RawMessage](ctx, coll, c.ID, o.request()...)))
-	},
+	}),
 	"create": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
 		return write(ctx, coll, c, client.Create)
 	},
@@ -135,90 +127,48 @@ var ofCollection = map[string]func(context.Context, *client.Collection, call) (a
 			return client.Patch[json.RawMessage](ctx, coll, id, patch, opts...)
 		})
 	},
-	"delete": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		o, err := arg[options](c, 0)
-		if err != nil {
-			return nil, err
-		}
+	"delete": taking(func(ctx context.Context, coll *client.Collection, c call, o options) (any, error) {
 		return nil, client.Delete(ctx, coll, c.ID, o.request()...)
-	},
-	"touch": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		o, err := arg[options](c, 0)
-		if err != nil {
-			return nil, err
-		}
+	}),
+	"touch": taking(func(ctx context.Context, coll *client.Collection, c call, o options) (any, error) {
 		touched, err := client.Touch(ctx, coll, c.ID, o.write()...)
 		result := lifetimeJSON(touched.Lifetime)
 		result["id"], result["etag"], result["modified"] = c.ID, touched.ETag, moment(touched.Modified)
 		return result, err
-	},
-	"getAndTouch": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		o, err := arg[options](c, 0)
-		if err != nil {
-			return nil, err
-		}
+	}),
+	"getAndTouch": taking(func(ctx context.Context, coll *client.Collection, c call, o options) (any, error) {
 		return orNull(itemJSON(client.GetAndTouch[json.RawMessage](ctx, coll, c.ID, o.write()...)))
-	},
-	"hold": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		reason, err := arg[string](c, 0)
-		if err != nil {
-			return nil, err
-		}
+	}),
+	"hold": taking(func(ctx context.Context, coll *client.Collection, c call, reason string) (any, error) {
 		return nil, client.Hold(ctx, coll, c.ID, reason)
-	},
+	}),
 	"release": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
 		return nil, client.Release(ctx, coll, c.ID)
 	},
-	"restore": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		version, err := arg[string](c, 0)
-		if err != nil {
-			return nil, err
-		}
+	"restore": taking(func(ctx context.Context, coll *client.Collection, c call, version string) (any, error) {
 		return itemJSON(client.Restore[json.RawMessage](ctx, coll, c.ID, version))
-	},
-	"history": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		o, err := arg[struct{ Limit int }](c, 0)
-		if err != nil {
-			return nil, err
-		}
+	}),
+	"history": taking(func(ctx context.Context, coll *client.Collection, c call, o struct{ Limit int }) (any, error) {
 		events, err := client.History(ctx, coll, c.ID, o.Limit)
-		list := []any{}
-		for _, e := range events {
-			list = append(list, eventJSON(e))
-		}
-		return list, err
-	},
+		return list(events, eventJSON), err
+	}),
 	"batch": batch,
-	"query": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		opts, err := queryOf(c)
-		if err != nil {
-			return nil, err
-		}
-		return collect(client.Query[json.RawMessage](ctx, coll, opts...), 0, itemOf)
-	},
-	"pages": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		opts, err := queryOf(c)
-		if err != nil {
-			return nil, err
-		}
-		list := []any{}
-		for page, err := range client.QueryPages[json.RawMessage](ctx, coll, opts...) {
+	"query": taking(func(ctx context.Context, coll *client.Collection, _ call, o queryOptions) (any, error) {
+		return collect(client.Query[json.RawMessage](ctx, coll, o.query()...), 0, itemOf)
+	}),
+	"pages": taking(func(ctx context.Context, coll *client.Collection, _ call, o queryOptions) (any, error) {
+		all := []any{}
+		for page, err := range client.QueryPages[json.RawMessage](ctx, coll, o.query()...) {
 			if err != nil {
 				return nil, err
 			}
-			for _, item := range page.Items {
-				list = append(list, itemOf(item))
-			}
+			all = append(all, list(page.Items, itemOf)...)
 		}
-		return list, nil
-	},
-	"count": func(ctx context.Context, coll *client.Collection, c call) (any, error) {
-		opts, err := queryOf(c)
-		if err != nil {
-			return nil, err
-		}
-		return plain(client.Count(ctx, coll, opts...))
-	},
+		return all, nil
+	}),
+	"count": taking(func(ctx context.Context, coll *client.Collection, _ call, o queryOptions) (any, error) {
+		return plain(client.Count(ctx, coll, o.query()...))
+	}),
 	"forecast": forecast,
 }
 
@@ -246,10 +196,13 @@ func (o options) request() (opts []client.RequestOption) {
 	return opts
 }
 
-func (o options) write() (opts []client.WriteOption) {
-	for _, opt := range o.request() {
-		opts = append(opts, opt)
-	}
+// lifetimeOption is an option of a write, alone and in a batch.
+type lifetimeOption interface {
+	client.WriteOption
+	client.OperationOption
+}
+
+func (o options) lifetime() (opts []lifetimeOption) {
 	if o.TTL != nil {
 		opts = append(opts, client.TTLOption(*o.TTL))
 	}
@@ -258,6 +211,16 @@ func (o options) write() (opts []client.WriteOption) {
 	}
 	if o.KeepDeadline {
 		opts = append(opts, client.KeepDeadline())
+	}
+	return opts
+}
+
+func (o options) write() (opts []client.WriteOption) {
+	for _, opt := range o.request() {
+		opts = append(opts, opt)
+	}
+	for _, opt := range o.lifetime() {
+		opts = append(opts, opt)
 	}
 	if o.MinAge != nil {
 		opts = append(opts, client.MinAge(time.Duration(*o.MinAge)))
@@ -425,31 +388,24 @@ func batch(ctx context.Context, coll *client.Collection, c call) (any, error) {
 		run = b.RunAtomic
 	}
 	results, err := run(ctx)
-	list := []any{}
-	for _, r := range results {
-		item, err := itemJSON(client.Decode[json.RawMessage](r))
-		switch {
-		case err != nil:
-			list = append(list, errorJSON(err))
-		case r.Body == nil:
-			list = append(list, map[string]any{})
-		default:
-			list = append(list, map[string]any{"item": item})
-		}
+	return list(results, resultJSON), err
+}
+
+func resultJSON(r client.Result) any {
+	item, err := itemJSON(client.Decode[json.RawMessage](r))
+	switch {
+	case err != nil:
+		return errorJSON(err)
+	case r.Body == nil:
+		return map[string]any{}
 	}
-	return list, err
+	return map[string]any{"item": item}
 }
 
 func (o operation) add(b *client.Batch) error {
 	var opts []client.OperationOption
-	if o.TTL != nil {
-		opts = append(opts, client.TTLOption(*o.TTL))
-	}
-	if o.ExpireAt != nil {
-		opts = append(opts, client.ExpireAt(*o.ExpireAt))
-	}
-	if o.KeepDeadline {
-		opts = append(opts, client.KeepDeadline())
+	for _, opt := range o.lifetime() {
+		opts = append(opts, opt)
 	}
 	if o.IfMatch != "" {
 		opts = append(opts, client.OnlyIfMatch(o.IfMatch))
@@ -479,23 +435,22 @@ func (o operation) add(b *client.Batch) error {
 	return nil
 }
 
-// queryOf reads the options of a query. As in the clients of other languages an item has its
-// deadline, and with select its id and version, too.
-func queryOf(c call) (opts []client.QueryOption, err error) {
-	o, err := arg[struct {
-		Where    string
-		Params   map[string]any
-		OrderBy  []orderBy
-		Select   []string
-		Limit    int
-		IDPrefix *string
-		Due      *struct{ From, Until time.Time }
-		Held     bool
-	}](c, 0)
-	if err != nil {
-		return nil, err
-	}
-	opts = append(opts, client.Deadlines())
+// queryOptions are those of queries and counts.
+type queryOptions struct {
+	Where    string
+	Params   map[string]any
+	OrderBy  []orderBy
+	Select   []string
+	Limit    int
+	IDPrefix *string
+	Due      *struct{ From, Until time.Time }
+	Held     bool
+}
+
+// query returns the options of the Go client. As in other languages, an item has its deadline,
+// and with select its id and version, too.
+func (o queryOptions) query() []client.QueryOption {
+	opts := []client.QueryOption{client.Deadlines()}
 	if o.Where != "" || o.Params != nil {
 		opts = append(opts, client.Where(o.Where, o.Params))
 	}
@@ -517,7 +472,7 @@ func queryOf(c call) (opts []client.QueryOption, err error) {
 	if o.Held {
 		opts = append(opts, client.Held())
 	}
-	return opts, nil
+	return opts
 }
 
 // orderBy is a path, or an object with a path and desc.
@@ -557,22 +512,31 @@ type feedOptions struct {
 	Durable    *string
 	Collection string
 	Types      []string
-	From       any // a sequence, a moment or "start"
-	Until      any // a sequence, a moment or "now"
+	From       bound // a sequence, a moment or "start"
+	Until      bound // a sequence, a moment or "now"
 	AckWait    *length
 	Workers    int
 	Poison     *struct{ After int }
 }
 
-func feedOf(c call) ([]client.FeedOption, error) {
-	o, err := arg[feedOptions](c, 0)
-	if err != nil {
-		return nil, err
-	}
-	return o.feed()
+// bound is where a feed begins or ends; without any member it is not given.
+type bound struct {
+	seq  *uint64
+	at   *time.Time
+	word string // the text
 }
 
-func (o feedOptions) feed() (opts []client.FeedOption, err error) {
+func (b *bound) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &b.word) != nil {
+		return json.Unmarshal(data, &b.seq)
+	}
+	if at, err := time.Parse(time.RFC3339Nano, b.word); err == nil {
+		b.at = &at
+	}
+	return nil
+}
+
+func (o feedOptions) feed() (opts []client.FeedOption) {
 	if o.Durable != nil {
 		opts = append(opts, client.Durable(*o.Durable))
 	}
@@ -585,77 +549,52 @@ func (o feedOptions) feed() (opts []client.FeedOption, err error) {
 	if o.AckWait != nil {
 		opts = append(opts, client.AckWait(time.Duration(*o.AckWait)))
 	}
-	switch from := o.From.(type) {
-	case nil:
-	case float64:
-		opts = append(opts, client.FromSeq(uint64(from)))
-	case string:
-		if from == "start" {
-			opts = append(opts, client.FromStart())
-			break
-		}
-		at, err := time.Parse(time.RFC3339Nano, from)
-		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, client.FromTime(at))
+	switch from := o.From; {
+	case from.seq != nil:
+		opts = append(opts, client.FromSeq(*from.seq))
+	case from.at != nil:
+		opts = append(opts, client.FromTime(*from.at))
+	case from.word == "start":
+		opts = append(opts, client.FromStart())
 	}
-	switch until := o.Until.(type) {
-	case nil:
-	case float64:
-		opts = append(opts, client.UntilSeq(uint64(until)))
-	case string:
-		if until == "now" {
-			opts = append(opts, client.UntilNow())
-			break
-		}
-		at, err := time.Parse(time.RFC3339Nano, until)
-		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, client.UntilTime(at))
+	switch until := o.Until; {
+	case until.seq != nil:
+		opts = append(opts, client.UntilSeq(*until.seq))
+	case until.at != nil:
+		opts = append(opts, client.UntilTime(*until.at))
+	case until.word == "now":
+		opts = append(opts, client.UntilNow())
 	}
-	return opts, nil
-}
-
-func deadlines(ctx context.Context, s *sdk, c call, feed func(context.Context, *client.Client, ...client.FeedOption) iter.Seq2[client.Expiration[json.RawMessage], error]) (any, error) {
-	opts, err := feedOf(c)
-	if err != nil {
-		return nil, err
-	}
-	return collect(feed(ctx, s.Client, opts...), c.Break, func(x client.Expiration[json.RawMessage]) any { return eventJSON(x.Event) })
+	return opts
 }
 
 // handle returns the events that the handler has handled, and those put aside.
-func handle(ctx context.Context, s *sdk, c call) (any, error) {
-	o, err := arg[feedOptions](c, 0)
-	if err != nil {
-		return nil, err
-	}
-	feed, err := o.feed()
-	if err != nil {
-		return nil, err
-	}
+func handle(ctx context.Context, s *sdk, c call, o feedOptions) (any, error) {
 	var opts []client.HandleOption
-	for _, opt := range feed {
+	for _, opt := range o.feed() {
 		opts = append(opts, opt)
 	}
 	if o.Workers != 0 {
 		opts = append(opts, client.Workers(o.Workers))
 	}
+	var mu sync.Mutex
 	handled, poisoned := []any{}, []any{}
+	add := func(to *[]any, e *client.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		*to = append(*to, eventJSON(e))
+		return nil
+	}
 	if o.Poison != nil {
 		opts = append(opts, client.Poison(o.Poison.After, func(_ context.Context, e *client.Event, _ error) error {
-			poisoned = append(poisoned, eventJSON(e))
-			return nil
+			return add(&poisoned, e)
 		}))
 	}
-	err = s.Handle(ctx, func(_ context.Context, e *client.Event) error {
+	err := s.Handle(ctx, func(_ context.Context, e *client.Event) error {
 		if slices.Contains(c.Fail, e.ID) {
 			return errors.New("refused by the vector")
 		}
-		handled = append(handled, eventJSON(e))
-		return nil
+		return add(&handled, e)
 	}, opts...)
 	return map[string]any{"handled": handled, "poisoned": poisoned}, err
 }
@@ -677,6 +616,15 @@ func advance(ctx context.Context, s *sdk, c call) (any, error) {
 	}
 	moved, err := move()
 	return map[string]any{"now": moment(moved.Now), "seq": number(moved.Seq), "events": number(moved.Events)}, err
+}
+
+// list returns the forms of several values.
+func list[T any](values []T, of func(T) any) []any {
+	all := []any{}
+	for _, value := range values {
+		all = append(all, of(value))
+	}
+	return all
 }
 
 // collect returns what a loop reads, up to the element with which it breaks, 0 for none.
@@ -717,6 +665,8 @@ func lifetimeJSON(l client.Lifetime) map[string]any {
 	}
 	return result
 }
+
+func expirationJSON(x client.Expiration[json.RawMessage]) any { return eventJSON(x.Event) }
 
 func eventJSON(e *client.Event) any {
 	result := map[string]any{"seq": number(e.Seq), "time": moment(e.Time), "type": e.Type.String(), "collection": e.Collection}

@@ -16,8 +16,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// differs returns where got is not what is wanted, nil if it is: only the members that want
-// has are compared, and null is absent.
+// differs returns where got does not match want, nil if it does: members that want lacks may
+// have any value, and null matches an absent member.
 func differs(want, got any) []string {
 	switch want := want.(type) {
 	case map[string]any:
@@ -134,8 +134,8 @@ func TestVectorsTimes(t *testing.T) {
 	}
 }
 
-// vectorServer is a stand-in that answers each request with one reply, and knows a
-// collection c.
+// vectorServer is a stand-in that sends the reply of a vector to each request. Its client has
+// the collection c.
 type vectorServer struct {
 	*standin
 	*sdk
@@ -262,7 +262,7 @@ func TestVectorsEvents(t *testing.T) {
 	}
 }
 
-// TestVectorsConsumers: a durable makes a consumer, or uses one that is there.
+// TestVectorsConsumers: a durable creates a consumer, or uses an existing one.
 func TestVectorsConsumers(t *testing.T) {
 	s := newStandin(t).log()
 	for second := int64(1); second <= 3; second++ {
