@@ -4,8 +4,7 @@
  */
 export type Duration = string | number | { total(unit: "seconds"): number };
 
-const units: Record<string, number> = { ms: 1e-3, s: 1, m: 60, h: 3600, d: 86400 };
-const part = /(\d+(?:\.\d+)?)(ms|[smhd])/y;
+const form = /^(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$/;
 
 /** Returns a length of time in seconds. Throws RangeError if it is none. */
 export function seconds(d: Duration): number {
@@ -35,14 +34,9 @@ export function milliseconds(d: Duration): number {
 }
 
 function parse(text: string): number {
-  let sum = 0;
-  part.lastIndex = 0;
-  do {
-    const found = part.exec(text);
-    if (!found) {
-      return NaN;
-    }
-    sum += Number(found[1]) * units[found[2]!]!;
-  } while (part.lastIndex < text.length);
-  return sum;
+  if (/^\d+$/.test(text)) {
+    return Number(text);
+  }
+  const [, d = 0, h = 0, m = 0, s = 0] = form.exec(text) ?? [text, NaN];
+  return Number(d) * 86400 + Number(h) * 3600 + Number(m) * 60 + Number(s);
 }

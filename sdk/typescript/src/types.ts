@@ -1,4 +1,162 @@
 import type { Duration } from "./duration.js";
+import type { LapseError } from "./errors.js";
+import type * as wire from "./wire.generated.js";
+
+/** The status of a process that serves the database. Log times are in milliseconds since 1970. */
+export type Status = wire.Status;
+
+/** How a Lapse uses its connection. */
+export interface Options {
+  /** The name of the database, `main` by default. */
+  database?: string;
+  /** How long a call waits for its reply, and for a connection that is away; 10 s by default. */
+  timeout?: Duration;
+  /** Whether a read sees all earlier writes and reads of this Lapse, whichever process answers. */
+  readYourWrites?: boolean;
+  /** The prefix, such as `LAPSE.API`, below which the account imports the API of the JetStream that has the log. */
+  apiPrefix?: string;
+  /** Reads the JSON of documents; `JSON.parse` by default. See `parseBigInt`. */
+  parse?: (text: string) => unknown;
+}
+
+/** The properties of a collection. Without a property, it has its default. */
+export interface Properties {
+  /** How long a document without a `ttl` lives; null, the default, turns TTL off. */
+  defaultTtl?: Duration | "never" | null;
+  /** How long before each deadline a `DocumentExpiring` is logged; null, the default, for none. */
+  warnBefore?: Duration | null;
+  indexingPolicy?: { indexingMode?: "consistent" | "lazy" | "none"; includedPaths?: { path: string }[] };
+  /** Whether the events of deletes, expiries and warnings have the document; true by default. */
+  previousImages?: boolean;
+  metadata?: Record<string, string>;
+}
+
+/** A collection as of a reply. */
+export interface CollectionInfo {
+  name: string;
+  /** Seconds, `"never"`, or null while TTL is off. */
+  defaultTtl: number | "never" | null;
+  /** Seconds, or null without warnings. */
+  warnBefore: number | null;
+  indexingPolicy: { indexingMode: "consistent" | "lazy" | "none"; includedPaths: { path: string }[] };
+  previousImages: boolean;
+  metadata: Record<string, string>;
+  /** The last change of the properties, in whole seconds. */
+  modified: Date;
+  /** The version of the properties. */
+  etag: string;
+  /** Live documents, the bytes of their JSON, and how many of them are held: of getCollection only. */
+  documents?: number;
+  bytes?: number;
+  held?: number;
+}
+
+export interface ReadOptions {
+  /** Answer only from a state that has this log sequence. */
+  minSeq?: number;
+  signal?: AbortSignal;
+}
+
+export interface WriteOptions {
+  /** The time to live, counted from this write. It replaces a member `ttl` of the value. */
+  ttl?: Duration | "never";
+  /** When the document expires, rounded up to a second. */
+  expireAt?: Date;
+  /** Whether the document keeps the deadline that it has. */
+  keepDeadline?: boolean;
+  /** Refuses the write unless the live version is this one. */
+  ifMatch?: string;
+  /** Makes a repeat within two minutes have the same outcome, and change nothing. */
+  msgId?: string;
+  signal?: AbortSignal;
+}
+
+export interface TouchOptions {
+  /** Leaves a document as it is that was modified more recently. */
+  minAge?: Duration;
+  ifMatch?: string;
+  msgId?: string;
+  signal?: AbortSignal;
+}
+
+/** A version of unchanged content. */
+export type Touched = Omit<Item<unknown>, "value" | "seq">;
+
+/** One operation of a batch. */
+export interface Operation<T> {
+  op: "get" | "create" | "upsert" | "replace" | "patch" | "delete" | "touch" | "hold" | "release" | "restore";
+  id: string;
+  /** The document, or the patch. */
+  value?: T | object;
+  ttl?: Duration | "never";
+  expireAt?: Date;
+  keepDeadline?: boolean;
+  ifMatch?: string;
+  /** Of a touch. */
+  minAge?: Duration;
+  /** Of a touch: whether the item has the document. */
+  content?: boolean;
+  /** Of a hold. */
+  reason?: string;
+  /** Of a restore. */
+  version?: string;
+}
+
+/**
+ * The outcome of an operation. An item is there for an operation about a live document; that
+ * of a touch without `content` has no value.
+ */
+export type Result<T> = { item?: Item<T>; error?: undefined } | { item?: undefined; error: LapseError };
+
+/** Which documents a count counts. */
+export interface CountOptions extends ReadOptions {
+  /** A condition in CEL over `doc` and `params`. */
+  where?: string;
+  params?: Record<string, unknown>;
+  /** Documents whose id begins with this. */
+  idPrefix?: string;
+  /** Documents with a deadline at or after `from` and before `until`: a Date, unix seconds, or a length of time from now as text. */
+  due?: { from?: Date | number | string; until?: Date | number | string };
+  /** Held documents only. */
+  held?: boolean;
+}
+
+export interface QueryOptions extends CountOptions {
+  /** JSON pointers. Without them, documents are ordered by id. */
+  orderBy?: (string | { path: string; desc?: boolean })[];
+  /** The JSON pointers of the members that the values have, besides `id`. */
+  select?: string[];
+  /** How many documents there are at most; by default all. */
+  limit?: number;
+  /** How many documents a page has at most, 1 to 1000; by default `limit`, or 100. */
+  pageSize?: number;
+  /** The page after that which had this cursor. */
+  cursor?: string;
+}
+
+/** A page of a query. */
+export interface Page<T> {
+  items: Item<T>[];
+  /** Where the next page begins. The last page has none. */
+  cursor?: string;
+}
+
+export interface ForecastOptions extends ReadOptions {
+  /** How far to look ahead, a day by default. */
+  next?: Duration;
+  /** What to count in one; by default about 24 buckets. */
+  bucket?: Duration;
+  /** As if the collection had this default. */
+  defaultTtl?: Duration | "never" | null;
+}
+
+/** How many documents expire when. */
+export interface Forecast extends Omit<wire.Forecast, "defaultTtl" | "now" | "until" | "buckets"> {
+  defaultTtl: number | "never" | null;
+  now: Date;
+  until: Date;
+  buckets: { from: Date; until: Date; due: number }[];
+}
 
 /** A live document as of a reply. */
 export interface Item<T> {

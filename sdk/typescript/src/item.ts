@@ -1,0 +1,61 @@
+import type { MsgHdrs } from "@nats-io/nats-core";
+import { wholeSeconds, type Duration } from "./duration.js";
+import type { CollectionInfo, Item, Properties } from "./types.js";
+import type * as wire from "./wire.generated.js";
+
+type Lifetime = Pick<Item<unknown>, "deadline" | "rule" | "held" | "reason">;
+
+/** Returns a moment of unix seconds. */
+export function dateOf(seconds: number): Date {
+  return new Date(seconds * 1000);
+}
+
+/** Returns a moment in unix seconds, rounded up. Throws RangeError if it is none. */
+export function secondsOf(moment: Date): number {
+  const s = Math.ceil(moment.getTime() / 1000);
+  if (Number.isNaN(s)) {
+    throw new RangeError("the date is invalid");
+  }
+  return s;
+}
+
+/** Returns a time to live as it is sent. Throws RangeError if it can't be one. */
+export function ttlOf(ttl: Duration | "never" | null | undefined): number | null | undefined {
+  return ttl === "never" ? -1 : ttl === null || ttl === undefined ? ttl : wholeSeconds(ttl);
+}
+
+/** Returns the item of a document, its body read from JSON. */
+export function itemOf<T>(body: any, lifetime: Lifetime): Item<T> {
+  const { _ts, _etag, _deadline, _rule, _hold, ...value } = body;
+  return { id: value.id, value, etag: _etag, seq: Number(_etag), modified: dateOf(_ts), ...lifetime };
+}
+
+/** Returns the lifetime in the headers of a reply. */
+export function lifetimeOf(headers: MsgHdrs): Lifetime {
+  return lifetime(headers.get("Lapse-Deadline") || undefined, headers.get("Lapse-Rule") || undefined, headers.has("Lapse-Hold") ? headers.get("Lapse-Hold") : undefined);
+}
+
+/** Returns a lifetime of a deadline in unix seconds, a rule, and the reason of a hold. */
+export function lifetime(deadline?: number | string | null, rule?: string, hold?: string): Lifetime {
+  return {
+    deadline: deadline === undefined || deadline === null ? null : dateOf(Number(deadline)),
+    rule: (rule as Lifetime["rule"]) ?? null,
+    held: hold !== undefined,
+    ...(hold !== undefined && { reason: hold }),
+  };
+}
+
+/** Returns the properties of a collection as they are sent. */
+export function propertiesOf(p: Properties): object {
+  return { ...p, defaultTtl: ttlOf(p.defaultTtl), warnBefore: p.warnBefore === null || p.warnBefore === undefined ? p.warnBefore : wholeSeconds(p.warnBefore) };
+}
+
+/** Returns a default time to live of a reply. */
+export function defaultTtlOf(ttl: number | null): number | "never" | null {
+  return ttl === -1 ? "never" : ttl;
+}
+
+/** Returns a collection of a reply. */
+export function infoOf({ id, _ts, _etag, defaultTtl, warnBefore = null as any, metadata = {}, ...rest }: wire.CollectionWithSize | wire.Collection): CollectionInfo {
+  return { name: id, ...rest, defaultTtl: defaultTtlOf(defaultTtl), warnBefore, metadata, modified: dateOf(_ts), etag: _etag };
+}
