@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { parse } from "yaml";
 
 /** The schemas of which there are types, with all that they refer to. */
-const roots = ["Batch", "BatchResults", "Collections", "CollectionWithSize", "Error", "Event", "Forecast", "ForecastRequest", "Query", "QueryResult", "Status"];
+const roots = ["Batch", "BatchResults", "Collections", "CollectionWithSize", "Error", "Event", "Forecast", "ForecastRequest", "Query", "QueryResult", "Status", "Touched"];
 
 interface Schema {
   $ref?: string;

@@ -1,6 +1,5 @@
 import type { MsgHdrs } from "@nats-io/nats-core";
-import { wholeSeconds, type Duration } from "./duration.js";
-import type { CollectionInfo, Item, Properties } from "./types.js";
+import type { CollectionInfo, Item } from "./types.js";
 import type * as wire from "./wire.generated.js";
 
 type Lifetime = Pick<Item<unknown>, "deadline" | "rule" | "held" | "reason">;
@@ -8,20 +7,6 @@ type Lifetime = Pick<Item<unknown>, "deadline" | "rule" | "held" | "reason">;
 /** Returns a moment of unix seconds. */
 export function dateOf(seconds: number): Date {
   return new Date(seconds * 1000);
-}
-
-/** Returns a moment in unix seconds, rounded up. Throws RangeError if it is none. */
-export function secondsOf(moment: Date): number {
-  const s = Math.ceil(moment.getTime() / 1000);
-  if (Number.isNaN(s)) {
-    throw new RangeError("the date is invalid");
-  }
-  return s;
-}
-
-/** Returns a time to live as it is sent. Throws RangeError if it can't be one. */
-export function ttlOf(ttl: Duration | "never" | null | undefined): number | null | undefined {
-  return ttl === "never" ? -1 : ttl === null || ttl === undefined ? ttl : wholeSeconds(ttl);
 }
 
 /** Returns the item of a document, its body read from JSON. */
@@ -43,11 +28,6 @@ export function lifetime(deadline?: number | string | null, rule?: string, hold?
     held: hold !== undefined,
     ...(hold !== undefined && { reason: hold }),
   };
-}
-
-/** Returns the properties of a collection as they are sent. */
-export function propertiesOf(p: Properties): object {
-  return { ...p, defaultTtl: ttlOf(p.defaultTtl), warnBefore: p.warnBefore === null || p.warnBefore === undefined ? p.warnBefore : wholeSeconds(p.warnBefore) };
 }
 
 /** Returns a default time to live of a reply. */

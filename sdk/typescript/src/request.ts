@@ -1,5 +1,6 @@
 import { headers as newHeaders, nuid, type Msg, type MsgHdrs, type NatsConnection } from "@nats-io/nats-core";
 import { LapseError } from "./errors.js";
+import type * as wire from "./wire.generated.js";
 
 /** A request to a database. */
 export interface Call {
@@ -190,7 +191,7 @@ export class Requests {
       throw new LapseError(504, "timeout", "the first reply is not from lapse, since it has no Lapse-Status header: stop the other responder; a write may have been applied");
     }
     if (status >= 400) {
-      throw errorOf(status, msg.string(), headers.get("Nats-Service-Error"));
+      throw errorOf(status, refusal(msg.string()), headers.get("Nats-Service-Error"));
     }
     this.seq = Math.max(this.seq, Number(headers.get("Lapse-Seq")));
     return { text: msg.string(), headers };
@@ -222,15 +223,18 @@ export class Requests {
   }
 }
 
-/** Returns the error of a reply, or of an operation in a batch, with the body as text. */
-export function errorOf(status: number, text: string, fallback = ""): LapseError {
-  let body: { error?: string; message?: string } = {};
-  try {
-    body = JSON.parse(text);
-  } catch {
-    // The service framework has refused the request, without a body.
-  }
+/** Returns the error of a reply, or of an operation in a batch. */
+export function errorOf(status: number, body: Partial<wire.Error> = {}, fallback = ""): LapseError {
   return new LapseError(status, body.error || nameOf(status), body.message || fallback);
+}
+
+/** Returns the body of an error, undefined where the service framework has refused the request, without one. */
+function refusal(text: string): wire.Error | undefined {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }
 
 function nameOf(status: number): string {

@@ -103,10 +103,10 @@ export interface Operation<T> {
 }
 
 /**
- * The outcome of an operation. An item is there for an operation about a live document; that
- * of a touch without `content` has no value.
+ * The outcome of an operation. The item of a delete, hold or release is null, and that of a
+ * touch without `content` has no value.
  */
-export type Result<T> = { item?: Item<T>; error?: undefined } | { item?: undefined; error: LapseError };
+export type Result<T> = { item: Item<T> | null; error?: undefined } | { item?: undefined; error: LapseError };
 
 /** Which documents a count counts. */
 export interface CountOptions extends ReadOptions {

@@ -27,6 +27,8 @@ export type QueryResult = { documents: Array<{ [name: string]: unknown }>; curso
 
 export type Status = { version: string; database: string; role: "writer" | "standby"; seq: number; logTime: number; documents: number; held: number; pendingExpiry: number; overdue: number; latenessMs: Lateness; mutationsBehind: number; logEnd: number; waiting: number; digest: string; clock: Clock; test?: boolean; latenessObjective?: LatenessObjective; storage?: Storage; cannotTakeOver?: string; copies?: number; processes?: Array<Process> };
 
+export type Touched = { id: Id; _ts: Timestamp; _etag: Etag };
+
 /** One of a batch. What is wrong with it is in its own result. */
 export type BatchOperation = { op: "get" | "create" | "replace" | "upsert" | "patch" | "delete" | "touch" | "restore" | "hold" | "release"; id: Id; body?: unknown; ifMatch?: string | null; expireAt?: number; keepDeadline?: true };
 

@@ -1,0 +1,48 @@
+import { itemOf, lifetime } from "./item.js";
+import { secondsOf, touchOf, withTtl } from "./options.js";
+import { errorOf } from "./request.js";
+import type { Operation, Result } from "./types.js";
+import type * as wire from "./wire.generated.js";
+
+/** Returns the body of a batch. Throws RangeError for a length of time or moment that can't be. */
+export function batchOf(operations: Operation<any>[], atomic = false): wire.Batch {
+  return {
+    operations: operations.map((o) => ({
+      op: o.op,
+      id: o.id,
+      body: bodyOf(o),
+      ...(o.ifMatch !== undefined && { ifMatch: o.ifMatch }),
+      ...(o.expireAt && { expireAt: secondsOf(o.expireAt) }),
+      ...(o.keepDeadline && { keepDeadline: true }),
+    })),
+    atomic,
+  };
+}
+
+function bodyOf(o: Operation<any>): unknown {
+  switch (o.op) {
+    case "touch":
+      return touchOf(o.minAge, o.content);
+    case "hold":
+      return o.reason === undefined ? undefined : { reason: o.reason };
+    case "restore":
+      return o.version === undefined ? undefined : { version: o.version };
+    default:
+      return withTtl(o.value, o.ttl);
+  }
+}
+
+/** Returns the outcomes of operations, of the body of the reply. */
+export function resultsOf<T>(operations: Operation<T>[], { results }: wire.BatchResults): Result<T>[] {
+  return results.map((r: any, i) => {
+    if (r.code >= 400) {
+      return { error: errorOf(r.code, r.body) };
+    }
+    if (r.body?._etag === undefined) {
+      return { item: null };
+    }
+    const item = itemOf<T>(r.body, lifetime(r.deadline, r.rule, r.hold));
+    const { op, content } = operations[i]!;
+    return { item: op === "touch" && !content ? { ...item, value: undefined as T } : item };
+  });
+}
