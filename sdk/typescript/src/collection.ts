@@ -1,7 +1,7 @@
 import { wholeSeconds } from "./duration.js";
 import { LapseError } from "./errors.js";
 import { batchOf, resultsOf } from "./batch.js";
-import { dateOf, defaultTtlOf, itemOf, lifetimeOf } from "./item.js";
+import { dateOf, itemOf, lifetimeOf } from "./item.js";
 import { stringify } from "./json.js";
 import { checkCollection, tokenOf } from "./names.js";
 import { readHeaders, touchOf, ttlOf, withTtl, writeHeaders } from "./options.js";
@@ -104,14 +104,7 @@ export class Collection<T = any> {
   async forecast(options: ForecastOptions = {}): Promise<Forecast> {
     const { next, bucket, defaultTtl } = options;
     const body = stringify({ next: next && wholeSeconds(next), bucket: bucket && wholeSeconds(bucket), defaultTtl: ttlOf(defaultTtl) })!;
-    const f: wire.Forecast = await this.requests.ask({ tail: `api.forecast.${this.name}`, kind: "read", body, headers: readHeaders(options), signal: options.signal });
-    return {
-      ...f,
-      defaultTtl: defaultTtlOf(f.defaultTtl),
-      now: dateOf(f.now),
-      until: dateOf(f.until),
-      buckets: f.buckets.map((b) => ({ from: dateOf(b.from), until: dateOf(b.until), due: b.due })),
-    };
+    return this.requests.ask({ tail: `api.forecast.${this.name}`, kind: "read", body, headers: readHeaders(options), signal: options.signal });
   }
 
   private async write(op: string, id: string, value: unknown, options: WriteOptions = {}): Promise<Item<T>> {

@@ -30,12 +30,7 @@ export function lifetime(deadline?: number | string | null, rule?: string, hold?
   };
 }
 
-/** Returns a default time to live of a reply. */
-export function defaultTtlOf(ttl: number | null): number | "never" | null {
-  return ttl === -1 ? "never" : ttl;
-}
-
 /** Returns a collection of a reply. */
 export function infoOf({ id, _ts, _etag, defaultTtl, warnBefore = null as any, metadata = {}, ...rest }: wire.CollectionWithSize | wire.Collection): CollectionInfo {
-  return { name: id, ...rest, defaultTtl: defaultTtlOf(defaultTtl), warnBefore, metadata, modified: dateOf(_ts), etag: _etag };
+  return { name: id, ...rest, defaultTtl: defaultTtl === -1 ? "never" : defaultTtl, warnBefore, metadata, modified: dateOf(_ts), etag: _etag };
 }

@@ -46,7 +46,7 @@ class Link {
   readonly waiting = new Set<(why: Lost) => void>();
 
   constructor(nc: NatsConnection) {
-    this.connected = nc.info !== undefined;
+    this.connected = nc.info !== undefined || nc.isClosed();
     void this.watch(nc);
   }
 
@@ -201,7 +201,7 @@ export class Requests {
   private faultOf(err: Error): Error {
     const cause = err.cause instanceof Error ? err.cause : err;
     switch (cause.name) {
-      case "NoRespondersError":
+      case "NoResponders":
         return new LapseError(503, "unavailable", `no process serves database "${this.database}" here now: try again if a standby is taking over, or start lapse serve --database ${this.database}, or connect to the NATS server and account that has it`);
       case "PermissionViolationError":
         return new LapseError(503, "unavailable", `NATS does not permit the request (${cause.message}): connect as a user who may`, false, { cause });

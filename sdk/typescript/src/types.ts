@@ -5,6 +5,9 @@ import type * as wire from "./wire.generated.js";
 /** The status of a process that serves the database. Log times are in milliseconds since 1970. */
 export type Status = wire.Status;
 
+/** How many documents expire when. Moments are in seconds since 1970, and a default of -1 is never. */
+export type Forecast = wire.Forecast;
+
 /** How a Lapse uses its connection. */
 export interface Options {
   /** The name of the database, `main` by default. */
@@ -148,14 +151,6 @@ export interface ForecastOptions extends ReadOptions {
   bucket?: Duration;
   /** As if the collection had this default. */
   defaultTtl?: Duration | "never" | null;
-}
-
-/** How many documents expire when. */
-export interface Forecast extends Omit<wire.Forecast, "defaultTtl" | "now" | "until" | "buckets"> {
-  defaultTtl: number | "never" | null;
-  now: Date;
-  until: Date;
-  buckets: { from: Date; until: Date; due: number }[];
 }
 
 /** A live document as of a reply. */
