@@ -15,6 +15,8 @@ export interface Call {
   timeout?: number;
 }
 
+type Untailed = Omit<Call, "tail">;
+
 export interface Reply {
   /** The body as text. */
   text: string;
@@ -75,7 +77,7 @@ function linkOf(nc: NatsConnection): Link {
 export class Requests {
   /** The highest sequence of a reply. */
   private seq = 0;
-  private readonly link: Link;
+  readonly link: Link;
 
   /** timeout is in milliseconds. */
   constructor(
@@ -89,14 +91,19 @@ export class Requests {
   }
 
   /** Sends a request and returns its reply. Throws a LapseError if it is refused. */
-  async send(call: Call): Promise<Reply> {
+  send(call: Call): Promise<Reply> {
+    return this.exchange(call, `lapse.${this.database}.${call.tail}`, (msg) => this.replyOf(msg));
+  }
+
+  /** Sends a request to a subject and returns what read makes of the reply, which may throw a LapseError. */
+  async exchange<R>(call: Untailed, subject: string, read: (msg: Msg) => R): Promise<R> {
     const until = Date.now() + (call.timeout ?? this.timeout);
     const headers = this.headersOf(call);
     let sent = false; // an earlier attempt may have been applied
     for (;;) {
       try {
         await this.ready(call, until);
-        return this.replyOf(await this.attempt(call, headers, until));
+        return read(await this.attempt(call, subject, headers, until));
       } catch (err) {
         const lost = err instanceof Lost;
         sent ||= lost;
@@ -118,7 +125,7 @@ export class Requests {
   }
 
   /** Waits until the connection is there, and knows its limits. */
-  private async ready(call: Call, until: number): Promise<void> {
+  private async ready(call: Untailed, until: number): Promise<void> {
     const { link, nc } = this;
     while (!link.connected) {
       const left = until - Date.now();
@@ -134,17 +141,16 @@ export class Requests {
     }
   }
 
-  private attempt(call: Call, headers: MsgHdrs | undefined, until: number): Promise<Msg> {
+  private attempt(call: Untailed, subject: string, headers: MsgHdrs | undefined, until: number): Promise<Msg> {
     const left = Math.max(1, until - Date.now());
     const timeout = call.kind === "write" ? Math.min(left, resendAfter) : left;
-    const subject = `lapse.${this.database}.${call.tail}`;
     return this.wait(call, undefined, (resolve, reject) => {
       this.nc.request(subject, call.body, headers ? { timeout, headers } : { timeout }).then(resolve, (err: Error) => reject(this.faultOf(err)));
     });
   }
 
   /** Settles as begin does, unless ms go by, the connection ends or comes back, or the call is aborted. */
-  private wait<R>(call: Call, ms?: number, begin?: (resolve: (result: R) => void, reject: (why: unknown) => void) => void): Promise<R> {
+  private wait<R>(call: Untailed, ms?: number, begin?: (resolve: (result: R) => void, reject: (why: unknown) => void) => void): Promise<R> {
     const { signal } = call;
     const { waiting } = this.link;
     return new Promise<R>((resolve, reject) => {
@@ -166,7 +172,7 @@ export class Requests {
     });
   }
 
-  private headersOf(call: Call): MsgHdrs | undefined {
+  private headersOf(call: Untailed): MsgHdrs | undefined {
     const all: Record<string, string | undefined> = { ...call.headers };
     if (this.readYourWrites && this.seq > Number(all["Lapse-Min-Seq"] ?? 0)) {
       all["Lapse-Min-Seq"] = String(this.seq);
@@ -198,7 +204,7 @@ export class Requests {
   }
 
   /** Returns the error of an attempt without a reply: Lost if it may have been applied. */
-  private faultOf(err: Error): Error {
+  faultOf(err: Error): Error {
     const cause = err.cause instanceof Error ? err.cause : err;
     switch (cause.name) {
       case "NoResponders":
@@ -214,7 +220,7 @@ export class Requests {
     return new Lost(cause.message, { cause });
   }
 
-  private unanswered(call: Call, cause: unknown): LapseError {
+  private unanswered(call: Untailed, cause: unknown): LapseError {
     const message = `no answer from database "${this.database}" in time, or it was lost with the connection`;
     if (call.kind === "once") {
       return new LapseError(504, "timeout", `${message}: read what it may have changed before you send it again, since it may have been applied`, false, { cause });
