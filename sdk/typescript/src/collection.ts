@@ -1,5 +1,6 @@
 import { wholeSeconds } from "./duration.js";
 import { LapseError } from "./errors.js";
+import { eventOf } from "./event.js";
 import { batchOf, resultsOf } from "./batch.js";
 import { dateOf, itemOf, lifetimeOf } from "./item.js";
 import { stringify } from "./json.js";
@@ -8,7 +9,7 @@ import { readHeaders, touchOf, ttlOf, withTtl, writeHeaders } from "./options.js
 import { count, pages } from "./query.js";
 import type { Call, Reply, Requests } from "./request.js";
 import type {
-  CountOptions, Forecast, ForecastOptions, Item, Operation, Page, QueryOptions, ReadOptions, Result, TouchOptions, Touched, WriteOptions,
+  CountOptions, Event, Forecast, ForecastOptions, Item, Operation, Page, QueryOptions, ReadOptions, Result, TouchOptions, Touched, WriteOptions,
 } from "./types.js";
 import type * as wire from "./wire.generated.js";
 
@@ -21,7 +22,7 @@ export class Collection<T = any> {
 
   /** Returns a document, or null if it does not live. */
   async get(id: string, options: ReadOptions = {}): Promise<Item<T> | null> {
-    return orNull(this.item(this.about("get", id, "read", undefined, readHeaders(options), options.signal)));
+    return orNull(this.item(this.about("document.get", id, "read", undefined, readHeaders(options), options.signal)));
   }
 
   /** Stores a new document. It is a 409 if one of the id lives. */
@@ -46,7 +47,7 @@ export class Collection<T = any> {
 
   /** Deletes a document. It is a 404 if it does not live. */
   async delete(id: string, options: Pick<WriteOptions, "ifMatch" | "msgId" | "signal"> = {}): Promise<void> {
-    await this.requests.send(this.about("delete", id, "write", undefined, writeHeaders(options), options.signal));
+    await this.requests.send(this.about("document.delete", id, "write", undefined, writeHeaders(options), options.signal));
   }
 
   /** Starts the time to live of a document again, without sending it. It is a 404 if it does not live. */
@@ -63,17 +64,30 @@ export class Collection<T = any> {
 
   /** Keeps a document from expiring and from being deleted until its release. */
   async hold(id: string, reason?: string): Promise<void> {
-    await this.requests.send(this.about("hold", id, "write", reason === undefined ? undefined : { reason }));
+    await this.requests.send(this.about("document.hold", id, "write", reason === undefined ? undefined : { reason }));
   }
 
   /** Ends a hold. What is overdue expires at once. */
   async release(id: string): Promise<void> {
-    await this.requests.send(this.about("release", id, "write"));
+    await this.requests.send(this.about("document.release", id, "write"));
   }
 
   /** Creates an expired or deleted document again, with the content of a version, by default its last. */
   async restore(id: string, version?: string): Promise<Item<T>> {
-    return this.item(this.about("restore", id, "write", version === undefined ? undefined : { version }));
+    return this.item(this.about("document.restore", id, "write", version === undefined ? undefined : { version }));
+  }
+
+  /** Yields the events of an id, newest first, earlier lives included: all, or up to a limit. It is a 404 if there are none. */
+  async *history(id: string, options: { limit?: number; signal?: AbortSignal } = {}): AsyncGenerator<Event<T>, void, undefined> {
+    let { limit } = options;
+    let cursor: string | undefined;
+    do {
+      const body = { limit: limit && Math.min(limit, 1000), cursor };
+      const page = await this.requests.ask(this.about("history", id, "read", body, {}, options.signal));
+      yield* page.events.map(eventOf);
+      limit &&= limit - page.events.length;
+      cursor = page.cursor;
+    } while (cursor && limit !== 0);
   }
 
   /** Sends operations together. Each succeeds or fails on its own; all changes do if atomic. */
@@ -108,16 +122,16 @@ export class Collection<T = any> {
   }
 
   private async write(op: string, id: string, value: unknown, options: WriteOptions = {}): Promise<Item<T>> {
-    return this.item(this.about(op, id, "write", withTtl(value, options.ttl), writeHeaders(options), options.signal));
+    return this.item(this.about(`document.${op}`, id, "write", withTtl(value, options.ttl), writeHeaders(options), options.signal));
   }
 
   private touching(id: string, options: TouchOptions, content: true | undefined): Call {
     const body = touchOf(options.minAge, content);
-    return this.about("touch", id, "write", body, writeHeaders(options), options.signal);
+    return this.about("document.touch", id, "write", body, writeHeaders(options), options.signal);
   }
 
   private about(op: string, id: string, kind: Call["kind"], body?: unknown, headers: Call["headers"] = {}, signal?: AbortSignal): Call {
-    return { tail: `api.document.${op}.${this.name}.${tokenOf(id)}`, kind, body: stringify(body), headers, signal };
+    return { tail: `api.${op}.${this.name}.${tokenOf(id)}`, kind, body: stringify(body), headers, signal };
   }
 
   private async item(call: Call): Promise<Item<T>> {

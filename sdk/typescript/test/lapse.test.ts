@@ -145,6 +145,23 @@ test("queries by for await and pages", async () => {
   await refused(all(c.query({ where: "doc.n >" })), 400, "bad_query");
 });
 
+test("history over several pages", async () => {
+  await using db = await server.open({ at: new Date(0) });
+  await db.createCollection("c", { defaultTtl: 100 });
+  const c = db.collection("c");
+  await c.batch(Array.from({ length: 120 }, (_, n) => ({ op: "upsert" as const, id: "a", value: { n } })));
+  await db.advance("due");
+  const events = await all(c.history("a"));
+  assert.deepEqual(events.map((e) => e.type), ["DocumentExpired", ...Array(119).fill("DocumentReplaced"), "DocumentCreated"]);
+  const { seq, previous } = events[0]!;
+  assert.deepEqual(events[0], {
+    seq, time: new Date(100_000), type: "DocumentExpired", collection: "c", id: "a", previous, deadline: new Date(100_000), ttl: 100, rule: "collection", value: { id: "a", n: 119 },
+  });
+  assert.deepEqual((await all(c.history("a", { limit: 2 }))).map((e) => e.seq), [seq, Number(previous)]);
+  await refused(all(c.history("a", { limit: 0 })), 400, "bad_request");
+  await refused(all(c.history("b")), 404, "document_not_found");
+});
+
 test("a forecast", async () => {
   await using db = await server.open({ at: new Date(0) });
   await db.createCollection("c", { defaultTtl: 3600 });
