@@ -1,6 +1,7 @@
 export { Collection } from "./collection.js";
 export type { Duration } from "./duration.js";
 export { LapseError } from "./errors.js";
+export type { Handler, HandleOptions } from "./handle.js";
 export { parseBigInt } from "./json.js";
 export { Lapse } from "./lapse.js";
 export type {

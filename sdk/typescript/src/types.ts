@@ -201,17 +201,17 @@ export interface Event<T> {
 
 /** Which events a feed has. */
 export interface FeedOptions {
-  /** The name under which the position is kept. Readers with one name share the events. */
+  /** The name under which the position is kept. Of several readers with one name, one reads and the others wait. */
   durable?: string;
   /** Events of this collection only. */
   collection?: string;
   /** Events of these types only. */
   types?: string[];
-  /** The first event: a sequence, a time, or the beginning of the log. By default, the next event. */
+  /** The first event: a sequence, a log time, or the beginning of the log; the next event by default. It counts at the first use of `durable`. */
   from?: number | Date | "start";
-  /** The feed ends before this sequence or time, or with the events that are there now. */
+  /** The feed ends with this sequence, before the first event after this log time, or with the last event that is there now. */
   until?: number | Date | "now";
-  /** How long an event may be unacknowledged before it is delivered again; 30 s by default. */
+  /** How long the server waits for a vanished reader of `durable`, 1 s to 1 h; 5 s, or what the first use of the name set. */
   ackWait?: Duration;
   /** Ends the feed. */
   signal?: AbortSignal;
