@@ -2,7 +2,7 @@ import type { ConsumerConfig, ConsumerInfo } from "@nats-io/jetstream";
 import { ClosedConnectionError, deadline, delay, type Msg } from "@nats-io/nats-core";
 import { LapseError } from "./errors.js";
 import { deliveryOf, type Delivery } from "./event.js";
-import { Refusal, type Log } from "./log.js";
+import type { Log } from "./log.js";
 import { poll, Reader } from "./reader.js";
 import { follows, maxBytes, maxEvents, Window } from "./window.js";
 
@@ -202,7 +202,10 @@ export class Durable extends Reader {
   async #state(): Promise<ConsumerInfo | undefined> {
     try {
       const info = await this.log.consumer(this.info.name, this.every);
-      this.failure ??= info ? undefined : new Refusal(10014, 503, `the consumer "${this.info.name}" was deleted: continue from the last sequence`);
+      if (!info) {
+        this.failure ??= new LapseError(503, "unavailable", `the consumer "${this.info.name}" was deleted: continue from the last sequence`);
+        this.changed();
+      }
       return info;
     } catch {
       return undefined;
