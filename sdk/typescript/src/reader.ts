@@ -52,7 +52,7 @@ export abstract class Reader {
   }
 
   protected get connected(): boolean {
-    return this.log.requests.link.connected;
+    return this.log.requests.link.connected && !this.log.nc.isClosed();
   }
 
   /** Wakes all who wait. */

@@ -123,8 +123,8 @@ test("of two readers one reads and the other waits, and takes over in order", as
   const ready = new Promise<void>((resolve) => (started = resolve));
   const first = ids(db.changes(options), async (id) => {
     if (id === "3") {
-      started();
       await create(db, 50, 55);
+      started();
     }
     return id === "20";
   });
