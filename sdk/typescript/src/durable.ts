@@ -4,13 +4,10 @@ import { LapseError } from "./errors.js";
 import { deliveryOf, type Delivery } from "./event.js";
 import type { Log } from "./log.js";
 import { poll, Reader } from "./reader.js";
-import { follows, maxBytes, maxEvents, Window } from "./window.js";
+import { follows, nextGroup, Window } from "./window.js";
 
 /** The priority group of all readers of a durable. The server pins one of them. */
 const readers = "readers";
-
-/** The size of the largest pull, which is sent when half as many events wait at most. */
-const maxPull = Math.floor((maxEvents * 2) / 3);
 
 export interface DurableOptions {
   name: string;
@@ -73,6 +70,7 @@ interface Pull {
   /** Messages that may still arrive. */
   open: number;
   received: number;
+  bytes: number;
   redelivered: boolean;
   /** The status that ended it early. */
   status?: { code: number; text: string };
@@ -81,9 +79,7 @@ interface Pull {
 /**
  * The source of a feed whose position the server stores.
  *
- * It pulls messages in groups, ahead of the loop. Groups grow from one message while nothing
- * is redelivered, so a message that crashes the process again and again is soon alone in
- * flight, and only its own delivery count grows. The window keeps the order of the log.
+ * It pulls messages in groups, ahead of the loop; the window keeps the order of the log.
  */
 export class Durable extends Reader {
   readonly window: Window;
@@ -92,7 +88,7 @@ export class Durable extends Reader {
   readonly #timer: NodeJS.Timeout;
   readonly #pulling: Promise<void>;
   #confirmed = performance.now(); // when the server last knew that this reader has its messages
-  #pull: Pull = { reply: "", open: 0, received: 0, redelivered: false };
+  #pull: Pull = { reply: "", open: 0, received: 0, bytes: 0, redelivered: false };
   #pulls = 0;
   #pin = "";
   #ended = false;
@@ -122,6 +118,7 @@ export class Durable extends Reader {
       this.#pin = d.pin;
       pull.open--;
       pull.received++;
+      pull.bytes += d.size;
       pull.redelivered ||= d.times > 1;
     } else if (msg.subject === pull.reply) {
       const { code = 0, description: text = "" } = msg.headers ?? {};
@@ -140,22 +137,19 @@ export class Durable extends Reader {
       if (this.log.nc.isClosed()) {
         throw this.log.requests.faultOf(new ClosedConnectionError());
       }
-      const batch = this.connected ? this.window.space(size) : 0;
-      if (batch === 0) {
+      if (!this.connected || !this.window.mayPull(size)) {
         await this.wait();
         continue;
       }
-      const { status, received, redelivered } = await this.#request(batch);
+      const request = this.window.pull(size);
+      const pull = await this.#request(request);
+      const { status, received } = pull;
       unanswered = status?.code === 503 ? unanswered + poll : -Infinity;
       if (status) {
         await this.#check(status, unanswered > this.log.requests.timeout);
         await delay(poll); // the server is unreachable, or another reader is pinned
       }
-      if (!this.window.pinned || redelivered) {
-        size = 1;
-      } else if (received >= size) {
-        size = Math.min(2 * size, maxPull);
-      }
+      size = this.window.pinned ? nextGroup(size, { ...pull, full: received >= request.batch }) : 1;
       if (received === 0 && this.end !== undefined) {
         this.#ended = ((await this.#state())?.ack_floor.stream_seq ?? 0) >= this.end;
         this.changed();
@@ -164,12 +158,11 @@ export class Durable extends Reader {
   }
 
   /** Pulls a group, until it is complete or expires, early enough to keep the reader pinned. */
-  async #request(batch: number): Promise<Pull> {
-    const pull: Pull = { reply: this.inbox(++this.#pulls), open: batch, received: 0, redelivered: false };
+  async #request(request: { batch: number; max_bytes?: number }): Promise<Pull> {
+    const pull: Pull = { reply: this.inbox(++this.#pulls), open: request.batch, received: 0, bytes: 0, redelivered: false };
     this.#pull = pull;
     const group = this.window.pinned ? { group: readers, ...(this.#pin && { id: this.#pin }) } : {};
-    const request = { batch, max_bytes: maxBytes / 2, expires: Math.round(this.every * 1.35) * 1e6, ...group };
-    this.log.pull(this.info.name, request, pull.reply);
+    this.log.pull(this.info.name, { ...request, expires: Math.round(this.every * 1.35) * 1e6, ...group }, pull.reply);
     const until = performance.now() + 2 * this.every;
     while (pull.open > 0 && !pull.status && performance.now() < until && this.connected && !this.stopped && !this.failure) {
       await this.wait(until - performance.now());

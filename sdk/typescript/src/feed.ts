@@ -1,3 +1,4 @@
+import type { ConsumerInfo } from "@nats-io/jetstream";
 import { milliseconds } from "./duration.js";
 import { Durable, openConsumer } from "./durable.js";
 import { LapseError } from "./errors.js";
@@ -16,7 +17,7 @@ const eventTypes = [
 const badRequest = (text: string) => new LapseError(400, "bad_request", text);
 
 /** Checks options. Throws a RangeError for a moment or length of time that can't be, else a LapseError. */
-function check({ durable, collection, types, from, until, ackWait }: FeedOptions): void {
+export function check({ durable, collection, types, from, until, ackWait }: FeedOptions): void {
   for (const bound of [from, until]) {
     if (typeof bound === "number" ? !Number.isSafeInteger(bound) || bound < 0 : bound instanceof Date && Number.isNaN(bound.getTime())) {
       throw new RangeError(`${String(bound)} is no sequence and no moment`);
@@ -67,6 +68,12 @@ async function last(log: Log, o: FeedOptions): Promise<number> {
   return Math.max(...found.map((m) => m?.seq ?? 0));
 }
 
+/** Returns the consumer of a durable. */
+export function durableConsumer(log: Log, o: FeedOptions & { durable: string }): Promise<ConsumerInfo> {
+  const ackWait = o.ackWait === undefined ? undefined : milliseconds(o.ackWait);
+  return openConsumer(log, { name: o.durable, filters: filters(log, o), ackWait }, () => begin(log, o));
+}
+
 /** A feed that is open. */
 export interface Feed {
   reader: Reader;
@@ -85,8 +92,7 @@ export async function openFeed(log: Log, o: FeedOptions): Promise<Feed | undefin
   }
   const stop = now ? end : undefined; // where a reader knows that it ends
   if (o.durable !== undefined) {
-    const ackWait = o.ackWait === undefined ? undefined : milliseconds(o.ackWait);
-    const info = await openConsumer(log, { name: o.durable, filters: filters(log, o), ackWait }, () => begin(log, o));
+    const info = await durableConsumer(log, { ...o, durable: o.durable });
     return stop !== undefined && info.ack_floor.stream_seq >= stop ? undefined : { reader: new Durable(log, o.signal, info, stop), end };
   }
   const first = await begin(log, o);

@@ -72,7 +72,7 @@ class Counter {
     if (!found) {
       return { failed: 0 };
     }
-    const { failed, crashed } = triesOf(parsed(found.config.metadata?.[metadata]), d, this.limit);
+    const { failed, crashed } = triesOf(parsedTries(found.config.metadata?.[metadata]), d, this.limit);
     this.failed.set(d.seq, failed);
     return { failed, ...(crashed && { error: new Error(`event ${d.seq}: the process ended while its handler ran, in try ${failed} of ${this.limit}`) }) };
   }
@@ -104,7 +104,8 @@ class Counter {
   }
 }
 
-function parsed(text = "{}"): Partial<Tries> {
+/** Returns the tries in the metadata of a consumer, {} for none. */
+export function parsedTries(text = "{}"): Partial<Tries> {
   try {
     return JSON.parse(text);
   } catch {

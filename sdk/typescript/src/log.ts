@@ -45,7 +45,7 @@ export class Log {
   request<T>(verb: string, name = "", body?: object, timeout = this.requests.timeout): Promise<T> {
     const subject = `${this.api}${verb}.${this.stream}${name && "."}${name}`;
     return this.requests.exchange({ kind: "read", body: body && JSON.stringify(body), timeout }, subject, (msg) => {
-      const reply = msg.json<T & { error?: { code: number; err_code: number; description: string } }>();
+      const reply: T & { error?: { code: number; err_code: number; description: string } } = JSON.parse(msg.string());
       if (reply.error) {
         throw this.#refusal(reply.error.code, reply.error.err_code, reply.error.description);
       }

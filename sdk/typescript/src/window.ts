@@ -4,6 +4,9 @@ import type { Delivery } from "./event.js";
 export const maxEvents = 500;
 export const maxBytes = 16 << 20;
 
+/** Bytes of the largest document. */
+const maxEvent = 2 << 20;
+
 /** What the state of the consumer is compared with, which is requested after it. */
 export interface Inquiry {
   first: Delivery;
@@ -112,10 +115,29 @@ export class Window {
     this.#gaps++;
   }
 
-  /** Returns how many more messages to pull, at most size. A missing message needs no space. */
-  space(size: number): number {
-    return this.unacked.size <= size / 2 && this.#bytes < maxBytes / 2 ? size : Number(this.#missing);
+  /** Reports whether to pull a group now. A missing message needs no space. */
+  mayPull(size: number): boolean {
+    return this.#missing || (this.unacked.size <= size / 2 && this.#bytes < maxBytes);
   }
+
+  /** Returns the request for a group, which brings no more than may wait here. */
+  pull(size: number): { batch: number; max_bytes?: number } {
+    const bytes = maxBytes - this.#bytes;
+    const batch = Math.max(1, Math.min(size, maxEvents - this.unacked.size));
+    const few = Math.max(1, Math.floor(bytes / maxEvent)); // as many fit, however large they are
+    return batch <= few || few < 4 ? { batch: Math.min(batch, few) } : { batch, max_bytes: bytes };
+  }
+}
+
+/**
+ * Returns the size of the next group. Groups grow from one message while nothing is
+ * redelivered: a message that crashes the process again and again is soon alone in flight.
+ */
+export function nextGroup(size: number, { received, bytes, redelivered, full }: { received: number; bytes: number; redelivered: boolean; full: boolean }): number {
+  if (redelivered || received === 0) {
+    return redelivered ? 1 : size;
+  }
+  return Math.max(1, Math.min(full ? 2 * size : size, maxEvents, Math.floor(maxBytes / (1 + Math.floor(bytes / received)))));
 }
 
 /** Reports whether the first message follows the acknowledged ones by its numbers. */
