@@ -52,8 +52,13 @@ export function eventOf<T>({ time, previous, deadline, restored, body, ...rest }
     ...(previous !== undefined && { previous: String(previous) }),
     ...(deadline !== undefined && { deadline: new Date(deadline * 1000) }),
     ...(restored !== undefined && { restored: String(restored) }),
-    ...(body !== undefined && { value: body as T }),
+    ...(body !== undefined && { value: (rest.id === undefined ? body : withoutSystem(body as object)) as T }),
   };
+}
+
+/** Returns a document without the members that lapse adds in replies. */
+function withoutSystem({ _ts, _etag, ...document }: { _ts?: unknown; _etag?: unknown }): object {
+  return document;
 }
 
 /** Returns the event in a message of the log, undefined for an internal one. */
