@@ -1,5 +1,5 @@
 import type { ConsumerConfig, ConsumerInfo } from "@nats-io/jetstream";
-import { ClosedConnectionError, deadline, delay, type Msg } from "@nats-io/nats-core";
+import { deadline, delay, type Msg } from "@nats-io/nats-core";
 import { LapseError } from "./errors.js";
 import { deliveryOf, type Delivery } from "./event.js";
 import type { Log } from "./log.js";
@@ -101,6 +101,7 @@ export class Durable extends Reader {
     readonly end: number | undefined,
   ) {
     super(log, signal);
+    this.subscribe(this.inbox("*"));
     this.window = new Window(info.config.priority_policy === "pinned_client");
     this.every = info.config.ack_wait! / 3e6;
     this.#timer = setInterval(() => void this.#report(), this.every);
@@ -134,9 +135,7 @@ export class Durable extends Reader {
   /** Pulls groups of messages until the reader stops or the consumer fails. */
   async #run(): Promise<void> {
     for (let size = 1, unanswered = 0; !this.stopped && !this.failure; ) {
-      if (this.log.nc.isClosed()) {
-        throw this.log.requests.faultOf(new ClosedConnectionError());
-      }
+      this.log.checkOpen();
       if (!this.connected || !this.window.mayPull(size)) {
         await this.wait();
         continue;

@@ -1,5 +1,5 @@
 import type { ConsumerInfo, StreamState } from "@nats-io/jetstream";
-import type { NatsConnection } from "@nats-io/nats-core";
+import { ClosedConnectionError, type NatsConnection } from "@nats-io/nats-core";
 import { LapseError } from "./errors.js";
 import type { Requests } from "./request.js";
 
@@ -68,6 +68,13 @@ export class Log {
     return missing(10014, this.request<ConsumerInfo>("CONSUMER.INFO", name, undefined, timeout));
   }
 
+  /** Throws a LapseError if the connection is closed. */
+  checkOpen(): void {
+    if (this.nc.isClosed()) {
+      throw this.requests.faultOf(new ClosedConnectionError());
+    }
+  }
+
   /** Requests messages from a consumer. */
   pull(name: string, request: object, reply: string): void {
     this.publish(`${this.api}CONSUMER.MSG.NEXT.${this.stream}.${name}`, JSON.stringify(request), reply);
@@ -75,11 +82,8 @@ export class Log {
 
   /** Publishes. Throws a LapseError if the connection is closed. */
   publish(subject: string, body = "", reply = ""): void {
-    try {
-      this.nc.publish(subject, body, { reply });
-    } catch (e) {
-      throw this.requests.faultOf(e as Error);
-    }
+    this.checkOpen();
+    this.nc.publish(subject, body, { reply });
   }
 
   createConsumer(config: { name: string }, action: "create" | "update" = "create"): Promise<ConsumerInfo> {

@@ -1,5 +1,5 @@
 import type { ConsumerInfo } from "@nats-io/jetstream";
-import { ClosedConnectionError, delay, nuid, type Msg } from "@nats-io/nats-core";
+import { delay, nuid, type Msg } from "@nats-io/nats-core";
 import { LapseError } from "./errors.js";
 import { deliveryOf, type Delivery } from "./event.js";
 import { Refusal, type Log } from "./log.js";
@@ -43,7 +43,7 @@ export class Ordered extends Reader {
   /** Creates a consumer that begins after the last message. */
   async open(): Promise<void> {
     this.#name = "lapse_reader_" + nuid.next();
-    this.#consumers++;
+    this.subscribe(this.inbox(++this.#consumers)); // NATS pushes to exactly this subject
     [this.#arrived, this.#delivered, this.#requested, this.#stalls] = [[], 0, 0, 0];
     const push = { deliver_subject: this.inbox(this.#consumers), flow_control: true, idle_heartbeat: heartbeat * 1e6 };
     let info: (ConsumerInfo & { push_bound?: boolean }) | undefined = await this.log.createConsumer({
@@ -75,8 +75,9 @@ export class Ordered extends Reader {
       if (typeof step === "object") {
         return step;
       }
-      if (this.failure || this.log.nc.isClosed()) {
-        throw this.failure ?? this.log.requests.faultOf(new ClosedConnectionError());
+      this.log.checkOpen();
+      if (this.failure) {
+        throw this.failure;
       }
       if (this.end !== undefined && performance.now() - since > standstill) {
         throw new LapseError(503, "unavailable", `incomplete: the log was read up to sequence ${this.begin - 1} of ${this.end}, and nothing came for ${standstill / 1000} s, since the replica that is read lags or is cut off: try again, or see nats stream info ${this.log.stream}`);
@@ -100,10 +101,7 @@ export class Ordered extends Reader {
     }
     const d = deliveryOf(msg);
     if (!d) {
-      return msg.subject === this.inbox(this.#consumers) ? this.#control(msg) : undefined;
-    }
-    if (!msg.reply!.includes(this.#name)) {
-      return undefined; // of an earlier consumer
+      return this.#control(msg);
     }
     if (d.number !== ++this.#delivered) {
       return "lost";

@@ -11,7 +11,7 @@ export abstract class Reader {
   /** Why no more messages come. */
   protected failure: Error | undefined;
   readonly #inbox: string;
-  readonly #subscription: Subscription;
+  #subscription: Subscription | undefined;
   readonly #waiting = new Set<() => void>();
 
   /** @param signal ends the reader */
@@ -20,16 +20,6 @@ export abstract class Reader {
     protected readonly signal: AbortSignal | undefined,
   ) {
     this.#inbox = createInbox(log.inboxes);
-    this.#subscription = log.nc.subscribe(this.#inbox + ".*", {
-      callback: (failed, msg) => {
-        if (failed) {
-          this.failure = log.requests.faultOf(failed);
-        } else {
-          this.receive(msg);
-        }
-        this.changed();
-      },
-    });
     log.requests.link.waiting.add(this.changed);
     signal?.addEventListener("abort", this.changed);
   }
@@ -46,9 +36,25 @@ export abstract class Reader {
   /** Handles a message, or a status of JetStream. */
   protected abstract receive(msg: Msg): void;
 
-  /** Returns the n-th subject of the inbox. */
-  protected inbox(n: number): string {
-    return `${this.#inbox}.${n}`;
+  /** Returns a subject of the inbox. */
+  protected inbox(token: string | number): string {
+    return `${this.#inbox}.${token}`;
+  }
+
+  /** Receives messages at a subject, and at none of before. */
+  protected subscribe(subject: string): void {
+    this.log.checkOpen();
+    this.#subscription?.unsubscribe();
+    this.#subscription = this.log.nc.subscribe(subject, {
+      callback: (failed, msg) => {
+        if (failed) {
+          this.failure = this.log.requests.faultOf(failed);
+        } else {
+          this.receive(msg);
+        }
+        this.changed();
+      },
+    });
   }
 
   protected get connected(): boolean {
@@ -76,7 +82,7 @@ export abstract class Reader {
   /** Ends the subscription. */
   protected stop(): void {
     this.stopped = true;
-    this.#subscription.unsubscribe();
+    this.#subscription?.unsubscribe();
     this.log.requests.link.waiting.delete(this.changed);
     this.signal?.removeEventListener("abort", this.changed);
     this.changed();

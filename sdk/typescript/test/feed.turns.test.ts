@@ -3,81 +3,16 @@ import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { connect as dial, createServer, type AddressInfo, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { connect } from "@nats-io/transport-node";
 import { Lapse } from "../src/index.js";
+import { environment as env, freePort, kill, Proxy, serve } from "./process.js";
 
 const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
-const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("LAPSE_")));
-const binary = process.env["LAPSE_BINARY"] || "lapse";
-
-async function listening(server: Server): Promise<number> {
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  return (server.address() as AddressInfo).port;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  const port = await listening(server);
-  await once(server.close(), "close");
-  return port;
-}
-
-/** A proxy whose connections can be cut. */
-class Proxy {
-  port = 0;
-  readonly #sockets = new Set<Socket>();
-  readonly #server = createServer((from) => {
-    const to = dial(this.target, "127.0.0.1");
-    for (const [a, b] of [[from, to], [to, from]] as const) {
-      this.#sockets.add(a);
-      a.pipe(b);
-      a.on("error", () => a.destroy()).on("close", () => {
-        this.#sockets.delete(a);
-        b.destroy();
-      });
-    }
-  });
-
-  constructor(private readonly target: number) {}
-
-  async listen(): Promise<void> {
-    this.port = await listening(this.#server);
-  }
-
-  cut(): void {
-    this.#sockets.forEach((socket) => socket.destroy());
-  }
-
-  close(): void {
-    this.#server.close();
-    this.cut();
-  }
-}
-
-async function serve(store: string, port: number): Promise<ChildProcess> {
-  const child = spawn(binary, ["serve", "--store-dir", store, "--listen", `127.0.0.1:${port}`, "--console", "off"], { env, stdio: ["ignore", "ignore", "pipe"] });
-  for await (const line of createInterface(child.stderr!)) {
-    if (line.includes("ready")) {
-      child.stderr!.resume();
-      return child;
-    }
-  }
-  throw new Error("lapse serve did not start");
-}
-
-async function kill(child: ChildProcess): Promise<void> {
-  if (child.exitCode === null && child.signalCode === null) {
-    child.kill("SIGKILL");
-    await once(child, "exit");
-  }
-}
 
 test("one durable is read by Go and TypeScript in turns", async (t) => {
   if (spawnSync("go", ["version"]).error) {
@@ -91,7 +26,7 @@ test("one durable is read by Go and TypeScript in turns", async (t) => {
   writeFileSync(file, "");
   const port = await freePort();
   const store = join(directory, "store");
-  let server = await serve(store, port);
+  let server = await serve(port, "--store-dir", store);
   const proxy = new Proxy(port);
   await proxy.listen();
   const readers: ChildProcess[] = [];
@@ -137,7 +72,7 @@ test("one durable is read by Go and TypeScript in turns", async (t) => {
   proxy.cut();
   await more(30);
   await kill(server);
-  server = await serve(store, port);
+  server = await serve(port, "--store-dir", store);
   await more(30);
   for (const language of ["typescript", "go"] as const) {
     proxy.cut();
