@@ -1,7 +1,7 @@
 import { itemOf, lifetime } from "./item.js";
 import { secondsOf, touchOf, withTtl } from "./options.js";
 import { errorOf } from "./request.js";
-import type { Operation, Result } from "./types.js";
+import type { Item, Operation, Result } from "./types.js";
 import type * as wire from "./wire.generated.js";
 
 /** Returns the body of a batch. Throws RangeError for a length of time or moment that can't be. */
@@ -38,10 +38,14 @@ export function resultsOf<T>(operations: Operation<T>[], { results }: wire.Batch
     if (r.code >= 400) {
       return { error: errorOf(r.code, r.body) };
     }
-    if (r.body?._etag === undefined) {
+    if (!r.body) {
       return { item: null };
     }
-    const item = itemOf<T>(r.body, lifetime(r.deadline, r.rule, r.hold));
+    const life = lifetime(r.deadline, r.rule, r.hold);
+    if (r.body._etag === undefined) {
+      return { item: { id: r.body.id, ...life } as Item<T> };
+    }
+    const item = itemOf<T>(r.body, life);
     const { op, content } = operations[i]!;
     return { item: op === "touch" && !content ? { ...item, value: undefined as T } : item };
   });

@@ -102,7 +102,9 @@ export class Requests {
     let sent = false; // an earlier attempt may have been applied
     for (;;) {
       try {
-        await this.ready(call, until);
+        if (!this.link.connected || (!this.link.limits && (call.body?.length ?? 0) > alwaysFits)) {
+          await this.ready(call, until);
+        }
         return read(await this.attempt(call, subject, headers, until));
       } catch (err) {
         const lost = err instanceof Lost;
@@ -134,18 +136,23 @@ export class Requests {
       }
       await this.wait(call, left).catch(ignoreLost);
     }
-    if (!link.limits && (call.body?.length ?? 0) > alwaysFits) {
-      // NATS ends the connection of a user who sends more than is allowed.
-      await nc.flush().catch(() => {});
-      link.limits = true;
-    }
+    // NATS ends the connection of a user who sends more than is allowed.
+    await nc.flush().catch(() => {});
+    link.limits = true;
   }
 
   private attempt(call: Untailed, subject: string, headers: MsgHdrs | undefined, until: number): Promise<Msg> {
     const left = Math.max(1, until - Date.now());
     const timeout = call.kind === "write" ? Math.min(left, resendAfter) : left;
     return this.wait(call, undefined, (resolve, reject) => {
-      this.nc.request(subject, call.body, headers ? { timeout, headers } : { timeout }).then(resolve, (err: Error) => reject(this.faultOf(err)));
+      // Each request makes two errors in advance, whose stacks would cost more than all else.
+      const { stackTraceLimit } = Error;
+      Error.stackTraceLimit = 0;
+      try {
+        this.nc.request(subject, call.body, headers ? { timeout, headers } : { timeout }).then(resolve, (err: Error) => reject(this.faultOf(err)));
+      } finally {
+        Error.stackTraceLimit = stackTraceLimit;
+      }
     });
   }
 

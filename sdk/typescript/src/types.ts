@@ -106,8 +106,8 @@ export interface Operation<T> {
 }
 
 /**
- * The outcome of an operation. The item of a delete, hold or release is null, and that of a
- * touch without `content` has no value.
+ * The outcome of an operation. The item of a delete is null, that of a touch without `content`
+ * has no value, and that of a hold or release has its id, its lifetime and nothing else.
  */
 export type Result<T> = { item: Item<T> | null; error?: undefined } | { item?: undefined; error: LapseError };
 

@@ -114,11 +114,12 @@ test("a batch has an outcome for each operation", async () => {
   assert.deepEqual(got, a);
   assert.deepEqual([none?.error?.code, none?.error?.error, none?.item], [404, "document_not_found", undefined]);
   assert.deepEqual([touched?.item?.id, touched?.item?.value], ["a", undefined]);
-  assert.equal(held?.item, null);
+  assert.deepEqual(held?.item, { id: "a", deadline: null, rule: null, held: true, reason: "r" });
   assert.equal(gone?.error?.error, "document_held");
   assert.deepEqual(created?.item?.deadline, new Date(5000));
   const results = await c.batch([{ op: "delete", id: "d" }, { op: "create", id: "a", value: {} }], { atomic: true });
   assert.deepEqual(results.map((r) => r.error?.error), ["failed_dependency", "document_exists"]);
+  assert.deepEqual(await c.batch([{ op: "delete", id: "d" }]), [{ item: null }]);
   await refused(c.batch([{ op: "upsert", id: "a", value: {} }, ...Array(1000).fill({ op: "get", id: "a" })]), 400, "bad_request");
 });
 

@@ -91,7 +91,7 @@ async function play(db: TestDatabase, steps: any[]): Promise<void> {
     const step = substitute(raw, named);
     let result: any;
     if ("advance" in step) {
-      result = plain(await db.advance(momentOf(step.advance)));
+      result = await resultOf(db, { do: "advance", args: [momentOf(step.advance)] });
     } else if (step.events) {
       result = await resultOf(db, { do: "changes", args: [{ from, until: "now" }] });
       from = (result.at(-1)?.seq ?? from - 1) + 1;
