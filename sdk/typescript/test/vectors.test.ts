@@ -200,7 +200,7 @@ function moments(value: any, name = ""): any {
     return momentOf(value);
   } else if (Array.isArray(value)) {
     return value.map((v) => moments(v));
-  } else if (typeof value === "object" && value !== null) {
+  } else if (typeof value === "object" && value !== null && !(value instanceof Date)) {
     return Object.fromEntries(Object.entries(value).map(([name, v]) => [name, ["value", "params"].includes(name) ? v : moments(v, name)]));
   }
   return value;
