@@ -17,16 +17,14 @@ import (
 const recipeTimeout = 2 * time.Minute
 
 // TestRecipesRun: the programs of docs/recipes.md print what the page says. Each runs
-// where its requirements are installed: node and its packages (NODE_PATH names the
-// node_modules that has them), python3 and nats-py (PYTHONPATH may help), nats. Elsewhere
-// the tools of its language accept it.
+// where its requirements are installed: python3 and nats-py (PYTHONPATH may help), nats.
+// Elsewhere the tools of its language accept it.
 func TestRecipesRun(t *testing.T) {
 	t.Parallel()
 	for _, language := range []struct {
 		name, file, run, tool, check string
 		needs                        func(t *testing.T) (missing string)
 	}{
-		{"js", "recipes.mjs", `exec node recipes.mjs`, "node", `exec node --check recipes.mjs`, needsNode},
 		{"python", "recipes.py", `exec python3 run.py recipes.py`, "python3", `exec python3 run.py recipes.py -`, needsPython},
 		{"sh", "recipes.sh", `exec sh recipes.sh`, "sh", `exec sh -n recipes.sh`, needsNATS},
 	} {
@@ -46,11 +44,6 @@ func TestRecipesRun(t *testing.T) {
 					t.Errorf("%v\n%s", err, printed)
 				}
 				t.Skip("it is well formed, and does not run: there is no " + missing)
-			}
-			if modules := os.Getenv("NODE_PATH"); modules != "" {
-				if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
-					t.Fatal(err)
-				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), recipeTimeout)
 			defer cancel()
@@ -93,18 +86,6 @@ func write(t *testing.T, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func needsNode(t *testing.T) string {
-	if recipe(t.Context(), t, "node", "--version").Run() != nil {
-		return "node"
-	}
-	for _, name := range []string{"transport-node", "jetstream"} {
-		if _, err := os.Stat(filepath.Join(os.Getenv("NODE_PATH"), "@nats-io", name)); err != nil {
-			return "@nats-io/" + name + " in NODE_PATH"
-		}
-	}
-	return ""
 }
 
 func needsPython(t *testing.T) string {

@@ -137,17 +137,16 @@ func TestExpressSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	connect := regexp.MustCompile("(?ms)^```js\n(.*?)^```$").FindSubmatch(page)
 	store := regexp.MustCompile("(?ms)^```mjs\n(.*?)^```$").FindSubmatch(page)
-	if connect == nil || store == nil {
+	if store == nil {
 		t.Fatal("docs/recipes.md has no store")
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "app.mjs"), slices.Concat(connect[1], store[1], program), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "app.mjs"), slices.Concat(store[1], program), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	install := child.Tool(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--silent",
-		"express@5", "express-session@1.19.0", "@nats-io/jetstream@3.4.0", "@nats-io/transport-node@3.4.0")
+		"express@5", "express-session@1.19.0", "@nats-io/transport-node@3.4.0")
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Skipf("npm cannot install express-session: %v\n%s", err, out)
