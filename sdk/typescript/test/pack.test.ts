@@ -1,45 +1,57 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { test } from "node:test";
+import { startLapse } from "../src/test.js";
 
 const sdk = fileURLToPath(new URL("../../", import.meta.url));
+const tsc = join(sdk, "node_modules/typescript/bin/tsc");
+const strict = ["--strict", "--module", "nodenext", "--target", "es2022"];
 const shell = process.platform === "win32"; // npm is a script there
 
-const program = `
-import { connect } from "@nats-io/transport-node";
-import { Lapse, LapseError, parseBigInt, type Event, type Item, type WriteOptions } from "@lapsedb/lapse";
-import { startLapse } from "@lapsedb/lapse/test";
+/** Returns the TypeScript of the manual's page: a program, and a test. */
+function manual(): [string, string] {
+  const page = readFileSync(new URL("../../../../docs/typescript.md", import.meta.url), "utf8");
+  const blocks = [...page.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, block]) => block!);
+  return [blocks.slice(0, -1).join(""), blocks.at(-1)!];
+}
 
-interface Session { user: string; n?: number }
-await using server = await startLapse({ at: new Date("2026-01-01T00:00:00Z") });
-await using db = await server.open();
-await db.createCollection("sessions", { defaultTtl: "30m", warnBefore: 60 });
-const sessions = db.collection<Session>("sessions");
-const options: WriteOptions = { ttl: "never", msgId: "m" };
-const item: Item<Session> = await sessions.upsert("a", { user: "x" }, options);
-await sessions.patch("a", { n: 1 }, { ttl: "1m" });
-for await (const { value, deadline } of sessions.query({ where: "doc.n > 0" })) {
-  console.log(value.user.toUpperCase(), deadline?.toISOString());
+/** Uses types of both entries that the manual leaves out. */
+const types = `
+import { Lapse, LapseError, parseBigInt, type Event, type Item, type Operation, type Properties, type Result, type WriteOptions } from "@lapsedb/lapse";
+import { startLapse, type Server, type TestDatabase } from "@lapsedb/lapse/test";
+
+export async function use(nc: ConstructorParameters<typeof Lapse>[0]): Promise<void> {
+  const lapse = new Lapse(nc, { parse: parseBigInt, timeout: "5s", readYourWrites: true });
+  const properties: Properties = { defaultTtl: "never", warnBefore: 60, metadata: { owner: "x" } };
+  await lapse.replaceCollection("c", properties, { ifMatch: "1" });
+  const c = lapse.collection<{ n: number }>("c");
+  const write: WriteOptions = { ttl: "never", msgId: "m" };
+  const item: Item<{ n: number }> = await c.upsert("a", { n: 1 }, write);
+  const operations: Operation<{ n: number }>[] = [{ op: "patch", id: "a", value: { n: 2 }, ttl: "1m" }];
+  const [result]: Result<{ n: number }>[] = await c.batch(operations, { atomic: true });
+  const failure: LapseError | undefined = result?.error;
+  for await (const event of c.history("a")) {
+    const e: Event<{ n: number }> = event;
+    console.log(e.value?.n, item.deadline?.getTime(), failure?.retryable);
+  }
 }
-const { now, events } = await db.advance("due");
-for await (const event of sessions.history("a", { limit: 1 })) {
-  const e: Event<Session> = event;
-  console.log(e.type, now.toISOString(), events, item.value.user);
+export async function kit(): Promise<Date> {
+  await using server: Server = await startLapse({ at: "now" });
+  await using db: TestDatabase = await server.open();
+  return (await db.advance(new Date())).now;
 }
-const nc = await connect({ servers: server.url });
-const err: unknown = await new Lapse(nc, { parse: parseBigInt, timeout: "5s" }).getCollection("none").catch((e: unknown) => e);
-console.log(err instanceof LapseError && err.error);
-await nc.close();
 `;
 
-test("the packed package works in an empty project with tsc --strict", () => {
+test("the packed package works in an empty project with tsc --strict, and the manual runs", async () => {
   const project = mkdtempSync(join(tmpdir(), "lapse-"));
   try {
-    const run = (command: string, ...args: string[]) => execFileSync(command, args, { cwd: project, encoding: "utf8", shell });
+    await using server = await startLapse({ at: "now" });
+    const env = { ...process.env, NATS_URL: server.url, NODE_TEST_CONTEXT: undefined }; // a test within the test reports for itself
+    const run = (command: string, ...args: string[]) => execFileSync(command, args, { cwd: project, encoding: "utf8", shell, env });
     rmSync(join(sdk, "dist"), { recursive: true, force: true }); // so that pack has to build it
     const [{ filename }] = JSON.parse(run("npm", "pack", sdk, "--json", "--loglevel=error").replace(/^[^[]*/, ""));
     assert(statSync(join(project, filename)).size <= 60_000);
@@ -48,9 +60,16 @@ test("the packed package works in an empty project with tsc --strict", () => {
     const dependencies = { "@lapsedb/lapse": `file:${filename}`, ...Object.fromEntries(here) };
     writeFileSync(join(project, "package.json"), JSON.stringify({ type: "module", dependencies }));
     run("npm", "install", "--offline", "--no-audit", "--no-fund", "--loglevel=error");
+    const [program, example] = manual();
+    writeFileSync(join(project, "types.ts"), types);
     writeFileSync(join(project, "program.ts"), program);
-    run(process.execPath, join(sdk, "node_modules/typescript/bin/tsc"), "--strict", "--module", "nodenext", "--target", "es2022", "program.ts");
-    assert.deepEqual(run(process.execPath, "program.js").trim().split("\n"), ["X 2026-01-01T00:01:00.000Z", "DocumentExpired 2026-01-01T00:01:00.000Z 1 x", "collection_not_found"]);
+    run(process.execPath, tsc, ...strict, "types.ts");
+    symlinkSync(join(sdk, "node_modules/@types"), join(project, "node_modules/@types")); // for process and node:test
+    writeFileSync(join(project, "example.test.ts"), example);
+    run(process.execPath, tsc, ...strict, "--types", "node", "program.ts", "example.test.ts");
+    const wanted = [...program.matchAll(/\/\/ → (.*)$/gm)].map(([, text]) => text);
+    assert.deepEqual(run(process.execPath, "program.js").trim().split("\n"), wanted);
+    run(process.execPath, "--test", "example.test.js");
   } finally {
     rmSync(project, { recursive: true });
   }
