@@ -54,12 +54,16 @@ test("options of writes", async () => {
   await refused(c.upsert("a", {}, { ifMatch: kept.etag }), 412, "precondition_failed");
   const once = await c.upsert("b", { n: 1 }, { msgId: "x" });
   assert.equal((await c.upsert("b", { n: 1 }, { msgId: "x" })).etag, once.etag);
-  await refused(c.upsert("b", {}, { ttl: 0 }), 400, "bad_ttl");
+  const minute = { total: (unit: string) => (unit === "seconds" ? 60 : NaN) }; // as Temporal.Duration
+  assert.equal((await c.upsert("b", {}, { ttl: minute })).value.ttl, 60);
+  for (const ttl of [0, -2, 2 ** 31]) {
+    await refused(c.upsert("b", {}, { ttl }), 400, "bad_ttl");
+  }
   for (const ttl of [1.5, NaN, "soon", "", "1.5h", "-1s"]) {
     await assert.rejects(c.upsert("b", {}, { ttl }), RangeError);
   }
   await assert.rejects(c.upsert("b", {}, { expireAt: new Date(NaN) }), RangeError);
-  await c.delete("b", { ifMatch: once.etag });
+  await c.delete("b", { ifMatch: (await c.get("b"))!.etag });
   assert.equal(await c.get("b"), null);
 });
 
