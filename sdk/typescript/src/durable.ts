@@ -216,10 +216,10 @@ export class Durable extends Reader {
       if (m) {
         return m;
       }
-      const waits = this.window.ready.length > 0;
-      if (!waits && this.failure) {
+      if (this.failure) {
         throw this.failure;
       }
+      const waits = this.window.ready.length > 0;
       if (!waits && this.#ended) {
         return undefined;
       }
@@ -244,7 +244,7 @@ export class Durable extends Reader {
   async #isNext(after: number, seq: number): Promise<boolean> {
     try {
       const filters = filtersOf(this.log, this.info.config);
-      const next = await Promise.all(filters.map((next_by_subj) => this.log.get({ seq: after + 1, next_by_subj })));
+      const next = await Promise.all(filters.map((next_by_subj) => this.log.get({ seq: after + 1, next_by_subj }, this.every)));
       return next.every((m) => !m || m.seq >= seq);
     } catch (e) {
       if (((e as Error).cause as Error | undefined)?.name === "PermissionViolationError") {

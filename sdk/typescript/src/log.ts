@@ -70,7 +70,7 @@ export class Log {
 
   /** Throws a LapseError if the connection is closed. */
   checkOpen(): void {
-    if (this.nc.isClosed()) {
+    if (this.requests.link.closed || this.nc.isClosed()) {
       throw this.requests.faultOf(new ClosedConnectionError());
     }
   }
@@ -100,8 +100,8 @@ export class Log {
   }
 
   /** Returns the sequence of a message and its log time in milliseconds, NaN if it is no event; undefined if there is none. */
-  async get(which: { last_by_subj: string } | { seq: number; next_by_subj: string }): Promise<{ seq: number; time: number } | undefined> {
-    const found = await missing(noMessage, this.request<{ message: { seq: number; hdrs?: string } }>("STREAM.MSG.GET", "", which));
+  async get(which: { last_by_subj: string } | { seq: number; next_by_subj: string }, timeout?: number): Promise<{ seq: number; time: number } | undefined> {
+    const found = await missing(noMessage, this.request<{ message: { seq: number; hdrs?: string } }>("STREAM.MSG.GET", "", which, timeout));
     return found && { seq: found.message.seq, time: Number(/^Lapse-Time: *(-?\d+)/m.exec(atob(found.message.hdrs ?? ""))?.[1]) };
   }
 

@@ -58,7 +58,7 @@ export abstract class Reader {
   }
 
   protected get connected(): boolean {
-    return this.log.requests.link.connected && !this.log.nc.isClosed();
+    return this.log.requests.link.connected && !this.log.requests.link.closed;
   }
 
   /** Wakes all who wait. */

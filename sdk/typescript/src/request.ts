@@ -42,6 +42,8 @@ function ignoreLost(err: unknown): void {
 /** What is known of a connection. */
 class Link {
   connected: boolean;
+  /** Whether the connection ends for good. */
+  closed = false;
   /** Whether the max_payload of the user is known, which NATS tells after the login. */
   limits = false;
   /** Ends the calls that wait for a reply, or for the connection. */
@@ -56,6 +58,7 @@ class Link {
     for await (const { type } of nc.status()) {
       if (type === "disconnect" || type === "reconnect" || type === "close") {
         this.connected = type !== "disconnect"; // a closed connection refuses requests itself
+        this.closed = type === "close";
         this.limits = false;
         this.waiting.forEach((end) => end(new Lost()));
       }
@@ -109,7 +112,7 @@ export class Requests {
       } catch (err) {
         const lost = err instanceof Lost;
         sent ||= lost;
-        const again = call.kind !== "once" && sent && !this.nc.isClosed() && (lost || (err instanceof LapseError && err.retryable));
+        const again = call.kind !== "once" && sent && !this.link.closed && !this.nc.isClosed() && (lost || (err instanceof LapseError && err.retryable));
         if (!again || Date.now() + pause >= until) {
           throw lost || again ? this.unanswered(call, err) : err;
         }

@@ -156,7 +156,7 @@ test("tries are counted in the consumer's metadata, and a running one is a crash
         await ended;
         signal.throwIfAborted();
       },
-      { ...options, poison, ackWait: 1 },
+      { durable: "d", from: "start", types: options.types, poison, ackWait: 1 },
     );
     await assert.rejects(handling, (e) => e instanceof LapseError && e.code === 503);
     if (life === 2) {
