@@ -95,7 +95,7 @@ export class Requests {
 
   /** Sends a request and returns its reply. Throws a LapseError if it is refused. */
   send(call: Call): Promise<Reply> {
-    return this.exchange(call, `lapse.${this.database}.${call.tail}`, (msg) => this.replyOf(msg));
+    return this.exchange(call, `lapse.${this.database}.${call.tail}`, (msg) => this.replyOf(call, msg));
   }
 
   /** Sends a request to a subject and returns what read makes of the reply, which may throw a LapseError. */
@@ -140,8 +140,12 @@ export class Requests {
       await this.wait(call, left).catch(ignoreLost);
     }
     // NATS ends the connection of a user who sends more than is allowed.
-    await nc.flush().catch(() => {});
-    link.limits = true;
+    try {
+      await this.wait<void>(call, until - Date.now(), (resolve, reject) => void nc.flush().then(resolve, reject));
+      link.limits = true;
+    } catch {
+      call.signal?.throwIfAborted(); // the request itself will fail for any other reason
+    }
   }
 
   private attempt(call: Untailed, subject: string, headers: MsgHdrs | undefined, until: number): Promise<Msg> {
@@ -200,16 +204,17 @@ export class Requests {
     return out;
   }
 
-  private replyOf(msg: Msg): Reply {
+  private replyOf(call: Call, msg: Msg): Reply {
     const { headers } = msg;
     const status = Number(headers?.get("Lapse-Status") || headers?.get("Nats-Service-Error-Code"));
     if (!headers || !status) {
       throw new LapseError(504, "timeout", "the first reply is not from lapse, since it has no Lapse-Status header: stop the other responder; a write may have been applied");
     }
     if (status >= 400) {
-      throw errorOf(status, refusal(msg.string()), headers.get("Nats-Service-Error"));
+      const err = errorOf(status, refusal(msg.string()), headers.get("Nats-Service-Error"));
+      throw status === 504 && call.kind === "once" ? this.unanswered(call, err) : err;
     }
-    this.seq = Math.max(this.seq, Number(headers.get("Lapse-Seq")));
+    this.seq = Math.max(this.seq, Number(headers.get("Lapse-Seq")) || 0);
     return { text: msg.string(), headers };
   }
 

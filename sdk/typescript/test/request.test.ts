@@ -51,6 +51,12 @@ test("nothing is sent again that no process received or that is refused", async 
   }
 });
 
+test("a batch whose answer is a time-out may have been applied", async () => {
+  const nc = new StandIn(() => ({ headers: { "Lapse-Status": "504", "Lapse-Seq": "7" }, body: '{"code":504,"error":"timeout","message":"m"}' }));
+  const err = await refused(nc.lapse().collection("c").batch([{ op: "get", id: "a" }]));
+  assert.deepEqual([err.code, err.error, err.retryable, nc.sent.length], [504, "timeout", false, 1]);
+});
+
 test("a batch whose reply is lost may have been applied, and is not sent again", async () => {
   for (const cut of [false, true]) {
     const nc = new StandIn(() => (cut ? void nc.tell("disconnect") : "TimeoutError"));
