@@ -54,11 +54,12 @@ export async function startLapse(options: StartOptions = {}): Promise<Server> {
   const child = spawn(process.execPath, ["-e", guardian, "--", binary, ...flags, ...args], { env, detached: true, windowsHide: true, stdio: ["pipe", "pipe", "pipe"] });
   let said = "";
   child.stderr.on("data", (data) => (said = (said + data).slice(-4096)));
-  const ready = await new Promise<{ nats: string; cosmos?: string }>((resolve, reject) => {
-    createInterface(child.stdout).once("line", (line) => resolve(JSON.parse(line)));
+  const line = await new Promise<string>((resolve, reject) => {
+    createInterface(child.stdout).once("line", resolve);
     child.once("error", reject);
     child.once("close", () => reject(new Error(`cannot start ${binary} (the option binary, or LAPSE_BINARY, names another): ${said.trim()}`)));
   });
+  const ready: { nats: string; cosmos?: string } = JSON.parse(line);
   for (const handle of [child, child.stdin, child.stdout, child.stderr] as { unref?(): void }[]) {
     handle.unref?.(); // does not keep this process running
   }
