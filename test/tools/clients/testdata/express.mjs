@@ -1,5 +1,6 @@
 // What an application with the store of docs/recipes.md, which comes before, does.
 import express from "express";
+import { setTimeout as sleep } from "node:timers/promises";
 
 await lapse("collection.create.sessions", { defaultTtl: -1 });
 const app = express();
