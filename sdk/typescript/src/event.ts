@@ -33,32 +33,29 @@ export interface Line {
   time: string | number;
   type: string;
   collection: string;
-  id?: string;
-  previous?: number | string;
-  deadline?: number;
-  ttl?: number;
-  rule?: string;
-  restored?: number | string;
-  cause?: string;
-  traceparent?: string;
-  body?: unknown;
+  id?: string | undefined;
+  previous?: number | string | undefined;
+  deadline?: number | undefined;
+  ttl?: number | undefined;
+  rule?: string | undefined;
+  restored?: number | string | undefined;
+  cause?: string | undefined;
+  traceparent?: string | undefined;
+  body?: unknown | undefined;
 }
 
-/** Returns the event of a line. */
+/** Returns the event of a line. A document is without the members that lapse adds in replies. */
 export function eventOf<T>({ time, previous, deadline, restored, body, ...rest }: Line): Event<T> {
-  return {
+  const { _ts, _etag, ...document } = (body ?? {}) as { _ts?: unknown; _etag?: unknown };
+  const event = {
     ...rest,
     time: new Date(time),
-    ...(previous !== undefined && { previous: String(previous) }),
-    ...(deadline !== undefined && { deadline: new Date(deadline * 1000) }),
-    ...(restored !== undefined && { restored: String(restored) }),
-    ...(body !== undefined && { value: (rest.id === undefined ? body : withoutSystem(body as object)) as T }),
+    previous: previous && String(previous),
+    deadline: deadline && new Date(deadline * 1000),
+    restored: restored && String(restored),
+    value: body && (rest.id === undefined ? body : document),
   };
-}
-
-/** Returns a document without the members that lapse adds in replies. */
-function withoutSystem({ _ts, _etag, ...document }: { _ts?: unknown; _etag?: unknown }): object {
-  return document;
+  return Object.fromEntries(Object.entries(event).filter(([, member]) => member !== undefined)) as unknown as Event<T>;
 }
 
 /** Returns the event in a message of the log, undefined for an internal one. */
@@ -67,25 +64,12 @@ export function decodeEvent<T>({ seq, msg }: Delivery, parse: (text: string) => 
   if (collection === "_") {
     return undefined;
   }
-  const line: Line = { seq, time: Number(msg.headers?.get("Lapse-Time")), type, collection };
-  const id = msg.headers?.get("Lapse-Id");
-  if (id) {
-    line.id = decodeURIComponent(id);
-  }
-  for (const name of ["previous", "rule", "restored", "cause", "traceparent"] as const) {
-    const value = msg.headers?.get(name === "traceparent" ? name : "Lapse-" + name[0]!.toUpperCase() + name.slice(1));
-    if (value) {
-      line[name] = value;
-    }
-  }
-  for (const name of ["deadline", "ttl"] as const) {
-    const value = msg.headers?.get("Lapse-" + name[0]!.toUpperCase() + name.slice(1));
-    if (value) {
-      line[name] = Number(value);
-    }
-  }
-  if (msg.data.length > 0) {
-    line.body = parse(msg.string());
-  }
-  return eventOf(line);
+  const text = (name: string) => msg.headers?.get(name) || undefined;
+  const number = (name: string) => (text(name) ? Number(text(name)) : undefined);
+  return eventOf({
+    ...{ seq, time: Number(text("Lapse-Time")), type, collection, id: decodeURIComponent(text("Lapse-Id") ?? "") || undefined },
+    ...{ previous: text("Lapse-Previous"), deadline: number("Lapse-Deadline"), ttl: number("Lapse-Ttl"), rule: text("Lapse-Rule") },
+    ...{ restored: text("Lapse-Restored"), cause: text("Lapse-Cause"), traceparent: text("traceparent") },
+    body: msg.data.length > 0 ? parse(msg.string()) : undefined,
+  });
 }

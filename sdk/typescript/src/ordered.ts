@@ -137,7 +137,7 @@ export class Ordered extends Reader {
       if (e instanceof Refusal && e.code === 400) {
         throw e;
       }
-      await delay(poll);
+      await delay(heartbeat / 4);
     }
   }
 
