@@ -75,6 +75,29 @@ test("break leaves the present event to the next reader, and a durable continues
   assert.deepEqual(await ids(db.changes({ durable: "e", ...{ until: "now" } as const })), [undefined, ...range(0, 7)]);
 });
 
+test("at its end a reader unpins itself, and returns what it has, first to last", async () => {
+  const { db, first } = await withDocuments(8);
+  const own = await server.connect();
+  const sent: string[] = [];
+  const { protocol } = own as unknown as { protocol: { publish(subject: string, body?: string | Uint8Array, options?: object): void } };
+  const publish = protocol.publish.bind(protocol);
+  protocol.publish = (subject, body = "", options) => {
+    sent.push(`${subject} ${typeof body === "string" ? body : new TextDecoder().decode(body)}`);
+    publish(subject, body, options);
+  };
+  await ids(new Lapse(own, { database: db.database }).changes({ durable: "d", from: "start", ...created }), async (id) => {
+    if (id === "3") {
+      await until(async () => (await consumer(db, "d")).num_ack_pending > 2);
+    }
+    return id === "3";
+  });
+  const end = sent.slice(sent.findIndex((s) => s.startsWith("$JS.API.CONSUMER.UNPIN.")));
+  assert.equal(end[0], `$JS.API.CONSUMER.UNPIN.LAPSE_${db.database}.d {"group":"readers"}`);
+  const returned = end.slice(1).map((s) => [Number(s.split(".").at(-4)), s.split(" ")[1]]);
+  assert(returned.length > 2, end.join("\n"));
+  assert.deepEqual(returned, returned.map((_, i) => [first + 3 + i, "-NAK"]));
+});
+
 test("a durable without from begins with the next event", async () => {
   const { db } = await withDocuments(2);
   assert.deepEqual(await ids(db.changes({ durable: "d", until: "now", ...created })), []);
