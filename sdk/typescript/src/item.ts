@@ -11,7 +11,7 @@ export function dateOf(seconds: number): Date {
 
 /** Returns the item of a document, its body read from JSON. */
 export function itemOf<T>(body: any, lifetime: Lifetime): Item<T> {
-  const { _ts, _etag, _deadline, _rule, _hold, ...value } = body;
+  const { _ts, _etag, ...value } = body;
   return { id: value.id, value, etag: _etag, seq: Number(_etag), modified: dateOf(_ts), ...lifetime };
 }
 

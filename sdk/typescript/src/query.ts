@@ -20,7 +20,7 @@ export async function* pages<T>(requests: Requests, collection: string, options:
   let remaining = limit ?? Infinity;
   let size = most;
   let good = 0;
-  do {
+  for (;;) {
     const asked = Math.min(size, remaining);
     let reply: any;
     try {
@@ -39,9 +39,12 @@ export async function* pages<T>(requests: Requests, collection: string, options:
       size = Math.min(2 * size, most);
       good = 0;
     }
-    const items = reply.documents.map((d: any) => itemOf<T>(d, lifetime(d._deadline, d._rule, d._hold)));
+    const items = reply.documents.map(({ _deadline, _rule, _hold, ...d }: any) => itemOf<T>(d, lifetime(_deadline, _rule, _hold)));
     yield { items, ...(cursor && { cursor }) };
-  } while (cursor && remaining > 0);
+    if (!cursor || remaining <= 0) {
+      return;
+    }
+  }
 }
 
 /** Counts the documents of a query. */

@@ -67,6 +67,14 @@ test("options of writes", async () => {
   assert.equal(await c.get("b"), null);
 });
 
+test("members that only look like those of a reply are kept", async () => {
+  await using db = await server.open();
+  await db.createCollection("c");
+  const value = { id: "a", _deadline: 1, _rule: "x", _hold: "y" };
+  await db.collection("c").create("a", value);
+  assert.deepEqual((await db.collection("c").get("a"))?.value, value);
+});
+
 test("touch, hold and release", async () => {
   await using db = await server.open({ at: new Date(0) });
   await db.createCollection("c", { defaultTtl: 100 });

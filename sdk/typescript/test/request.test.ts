@@ -140,6 +140,29 @@ test("what may exceed max_payload waits until NATS has told it", async () => {
   assert.deepEqual(nc.flushes, [1, 3]);
 });
 
+test("a page for which the server would scan too much is asked for in smaller ones", async () => {
+  const limits: number[] = [];
+  const nc = new StandIn(({ body }) => {
+    const { limit } = JSON.parse(body);
+    limits.push(limit);
+    if (limit > 30) {
+      return { headers: { "Lapse-Status": "413", "Lapse-Seq": "7" }, body: '{"code":413,"error":"too_large","message":"m"}' };
+    }
+    const cursor = limits.length < 12 ? "next" : undefined;
+    return { headers: { "Lapse-Status": "200", "Lapse-Seq": "7" }, body: JSON.stringify({ documents: [{ id: "a", _ts: 1, _etag: "7", _deadline: null }], cursor }) };
+  });
+  let items = 0;
+  for await (const { value } of nc.lapse().collection("c").query()) {
+    assert.deepEqual(value, { id: "a" });
+    items++;
+  }
+  assert.deepEqual(limits, [100, 50, 25, 25, 25, 25, 50, 25, 25, 25, 25, 50, 25]);
+  assert.equal(items, 9);
+  const tooLarge = new StandIn(() => ({ headers: { "Lapse-Status": "413", "Lapse-Seq": "7" }, body: '{"code":413,"error":"too_large","message":"m"}' }));
+  assert.equal((await refused(tooLarge.lapse().collection("c").query({ limit: 2 })[Symbol.asyncIterator]().next())).code, 413);
+  assert.equal(tooLarge.sent.length, 2);
+});
+
 test("a reply that is not from lapse is an error", async () => {
   const strange = await refused(new StandIn(() => ({ headers: {} })).lapse().status());
   assert.deepEqual([strange.code, strange.error], [504, "timeout"]);
