@@ -54,12 +54,14 @@ var architecture = map[string]struct{ ours, not []string }{
 	"audit":           {ours: []string{"schema"}, not: []string{"nats-io"}},
 	"client":          {ours: []string{"schema", "schema/values", "logread"}, not: []string{"nats-server", "pebble"}},
 	"client/importer": {ours: []string{"schema", "schema/values", "client"}, not: []string{"nats-io", "pebble"}},
+	"cosmos/sql":      {ours: []string{"schema/values"}, not: []string{"nats-io", "pebble", "time", "net"}},
 	"webserver":       {},
 	"console":         {ours: []string{"schema", "schema/values", "client", "client/importer"}, not: []string{"nats-io", "pebble"}},
+	"cosmos":          {ours: []string{"schema", "schema/values", "client", "webserver", "cosmos/sql"}, not: []string{"nats-io", "pebble"}},
 	"host": {ours: []string{"schema", "processor", "processor/observe", "processor/lease", "processor/spread", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
-		"client", "webserver", "console"}, not: []string{"pebble"}},
+		"client", "webserver", "console", "cosmos"}, not: []string{"pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "schema/values", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
-		"client", "client/importer", "console", "audit", "host"}, not: []string{"nats-server", "pebble"}},
+		"client", "client/importer", "console", "cosmos", "audit", "host"}, not: []string{"nats-server", "pebble"}},
 	"deploy":         {}, // tests only
 	"docs":           {}, // tests only
 	"internal/model": {}, // tests only

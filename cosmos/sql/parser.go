@@ -1,0 +1,260 @@
+package sql
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lapsedb/lapse/schema/values"
+)
+
+type tokenKind int
+
+const (
+	end tokenKind = iota
+	word
+	number
+	text
+	parameter
+	symbol
+)
+
+type token struct {
+	kind tokenKind
+	text string // as written, but a number as JSON and a text decoded
+	key  string // a word in upper case, or a symbol
+	at   int    // its first byte, from 1
+}
+
+// parser reads a query by recursive descent. After the first error, which fail records,
+// the rest of the query reads as its end.
+type parser struct {
+	text   string
+	err    error
+	token  token // the next one
+	after  int   // the byte of text after it
+	q      Query
+	params map[string]values.Value
+	roots  []token // the names that paths begin with
+	nested int     // depth of expressions
+
+	selecting, aggregating bool // in SELECT, in an aggregate's argument
+	loose                  int  // where SELECT has a path outside aggregates; 0 if nowhere
+}
+
+// reserved words are names only after a dot or AS.
+var reserved = strings.Fields("SELECT DISTINCT TOP VALUE AS FROM IN JOIN WHERE AND OR NOT BETWEEN LIKE ESCAPE EXISTS ARRAY UDF GROUP ORDER BY RANK ASC DESC OFFSET LIMIT")
+
+// maxCount limits TOP, OFFSET, LIMIT and the positions in arrays.
+const maxCount = 1<<31 - 1
+
+func (p *parser) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+	p.token, p.after = token{}, len(p.text)
+}
+
+// tokens has a group for each kind of token, in their order.
+var tokens = regexp.MustCompile(`^(?:([\pL_][\pL\p{Nd}_]*)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)` +
+	`|("(?:[^"\\]|\\["'\\/bfnrt]|\\u[0-9a-fA-F]{4})*"|'(?:[^'\\]|\\["'\\/bfnrt]|\\u[0-9a-fA-F]{4})*')` +
+	`|(@[\pL\p{Nd}_]+)|([<>!]=|<>|\|\||\?\?|.))`)
+
+// window is the text that a token is sought in at first: tokens is fast in a short one.
+const window = 256
+
+// advance goes to the next token and returns the one before.
+func (p *parser) advance() (passed token) {
+	passed = p.token
+	rest := strings.TrimLeft(p.text[p.after:], " \t\r\n")
+	p.token = token{at: len(p.text) - len(rest) + 1}
+	if rest == "" {
+		return passed
+	}
+	groups := tokens.FindStringSubmatchIndex(rest[:min(window, len(rest))])
+	if groups[1] > window-utf8.UTFMax || groups[1] == 1 && strings.Contains(`"'`, rest[:1]) {
+		groups = tokens.FindStringSubmatchIndex(rest)
+	}
+	for p.token.kind++; groups[2*p.token.kind] < 0; p.token.kind++ {
+	}
+	p.token.text, p.after = rest[:groups[1]], p.token.at-1+groups[1]
+	switch p.token.kind {
+	case word, symbol:
+		p.token.key = strings.ToUpper(p.token.text)
+	case number:
+		p.number()
+	case text:
+		p.token.text = string(values.Unquote([]byte(p.token.text[1 : groups[1]-1])))
+	}
+	return passed
+}
+
+// number makes a number JSON, which has digits around a dot and no leading zeros.
+func (p *parser) number() {
+	f, err := strconv.ParseFloat(p.token.text, 64)
+	if err != nil {
+		p.fail("number %.40s at byte %d is out of range", p.token.text, p.token.at)
+	} else if !json.Valid([]byte(p.token.text)) {
+		p.token.text = string(encode(f))
+	}
+}
+
+// is reports whether the next token is one of some keywords, in any case, or symbols.
+func (p *parser) is(any ...string) bool { return slices.Contains(any, p.token.key) }
+
+func (p *parser) accept(keyword string) bool {
+	found := p.is(keyword)
+	if found {
+		p.advance()
+	}
+	return found
+}
+
+func (p *parser) expect(keyword string) {
+	if !p.accept(keyword) {
+		p.unexpected(keyword)
+	}
+}
+
+func (p *parser) unexpected(wanted string) {
+	if p.token.kind == end {
+		p.fail("the query ends where %s is expected", wanted)
+	}
+	if p.token.key == "'" || p.token.key == `"` {
+		p.fail("the string at byte %d has no end, or an escape that JSON lacks", p.token.at)
+	}
+	p.fail("%.40q at byte %d is not served or wrong: %s is expected", p.token.text, p.token.at, wanted)
+}
+
+// named reports whether the next token is a word that is not reserved.
+func (p *parser) named() bool { return p.token.kind == word && !p.is(reserved...) }
+
+// name reads a word, even a reserved one.
+func (p *parser) name() string {
+	if p.token.kind != word {
+		p.unexpected("a name")
+	}
+	return p.advance().text
+}
+
+// alias reads a name with or without AS, empty if there is none.
+func (p *parser) alias() string {
+	if p.accept("AS") || p.named() {
+		return p.name()
+	}
+	return ""
+}
+
+func (p *parser) query() {
+	p.expect("SELECT")
+	p.selection()
+	if p.accept("FROM") {
+		if !p.named() {
+			p.unexpected("a name")
+		}
+		p.q.from = p.advance().text
+		p.q.from = cmp.Or(p.alias(), p.q.from)
+	}
+	if p.accept("WHERE") {
+		p.q.where = p.expression()
+	}
+	if p.accept("ORDER") {
+		p.expect("BY")
+		p.ordering()
+	}
+	if p.accept("OFFSET") {
+		p.q.skip = p.count("OFFSET")
+		p.expect("LIMIT")
+		p.q.end = min(p.q.end, p.q.skip+p.count("LIMIT")) // TOP comes first
+	}
+	if p.token.kind != end {
+		p.unexpected("the end of the query")
+	}
+	p.checkNames()
+}
+
+func (p *parser) selection() {
+	p.selecting = true
+	p.q.distinct = p.accept("DISTINCT")
+	if p.accept("TOP") {
+		p.q.end = p.count("TOP")
+	}
+	switch p.q.value = p.accept("VALUE"); {
+	case p.q.value:
+		p.q.row = p.expression()
+	case p.accept("*"):
+		p.q.row = pathOf([]any{})
+	default:
+		p.q.row = p.columns()
+	}
+	p.selecting = false
+	if p.q.aggregates != nil && p.loose > 0 {
+		p.fail("the property at byte %d is outside an aggregate: GROUP BY is not served", p.loose)
+	}
+}
+
+// columns reads the columns of SELECT. One without alias has the name of its last member
+// or is numbered.
+func (p *parser) columns() *expr {
+	var names []string
+	var columns []*expr
+	taken := make(map[string]bool)
+	unnamed := 0
+	for first := true; first || p.accept(","); first = false {
+		root := p.token.text
+		e := p.expression()
+		name := p.alias()
+		if name == "" && e.path != nil {
+			name, _ = append([]any{root}, e.path...)[len(e.path)].(string)
+		}
+		if name == "" {
+			unnamed++
+			name = fmt.Sprintf("$%d", unnamed)
+		}
+		if taken[name] {
+			p.fail("two columns are named %.40q: give one of them another name by AS", name)
+		}
+		taken[name] = true
+		names, columns = append(names, name), append(columns, e)
+	}
+	return objectOf(names, columns)
+}
+
+func (p *parser) ordering() {
+	for first := true; first || p.accept(","); first = false {
+		at := p.token.at
+		path := p.expression()
+		if path.path == nil {
+			p.fail("ORDER BY at byte %d is not a path of the item: use one, such as c.a.b", at)
+		}
+		descending := p.accept("DESC")
+		_ = descending || p.accept("ASC")
+		p.q.orderBy = append(p.q.orderBy, order{path, descending})
+	}
+}
+
+// count reads a number of rows.
+func (p *parser) count(clause string) int {
+	n, negative, ok := p.primary().literal.Integer()
+	if !ok || negative || n > maxCount {
+		p.fail("%s is not a number of rows: use 0 to %d", clause, maxCount)
+	}
+	return int(n)
+}
+
+// checkNames checks that all paths begin with the name in FROM.
+func (p *parser) checkNames() {
+	if p.q.from == "" && p.q.row.path != nil {
+		p.fail("the query has no FROM")
+	}
+	for _, root := range p.roots {
+		if root.text != p.q.from {
+			p.fail("unknown name %.40q at byte %d: paths begin with the name in FROM", root.text, root.at)
+		}
+	}
+}

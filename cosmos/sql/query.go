@@ -1,0 +1,105 @@
+// Package sql parses and evaluates the queries of Azure Cosmos DB's API for NoSQL that its
+// SDKs and the users of its TTL send. Parse refuses anything else by an error that names it.
+//
+// An expression without a value is undefined: a member that an item lacks, 1 < "2".
+// Undefined columns and rows are left out, and only true satisfies a condition. = and !=
+// compare values of different types as unequal: Microsoft's page calls that undefined, but
+// its own interpreter does this, and programs rely on it (c.x != null). <, <=, > and >= of
+// different types, of arrays and of objects are undefined.
+//
+// Values compare and sort as in package schema/values, so integers are exact within 64
+// bits; arithmetic and sums are in float64. Rows have numbers as their items have them.
+package sql
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"github.com/lapsedb/lapse/schema/values"
+)
+
+// MaxBytes limits the text of a query.
+const MaxBytes = 256 << 10
+
+// Parameter is a parameter of a query, as a request has it.
+type Parameter struct {
+	Name  string          `json:"name"`  // with its @
+	Value json.RawMessage `json:"value"` // undefined if absent
+}
+
+// Query is a parsed query. It is safe for concurrent use.
+type Query struct {
+	from       string // the name of an item; empty without FROM
+	where, row *expr
+	value      bool // SELECT VALUE
+	distinct   bool
+	aggregates []aggregate
+	orderBy    []order
+	skip, end  int // the result is the rows from skip to before end
+}
+
+type order struct {
+	path       *expr
+	descending bool
+}
+
+// Equality says that the condition holds only for items whose value at Path equals one of
+// Values.
+type Equality struct {
+	Path   values.Pointer // of members, even where a token is digits
+	Values []values.Value // JSON, at least one; they may repeat
+}
+
+// Parse reads a query. Its error is one line that says what is wrong or not served. The
+// query keeps the memory of params. The condition of a PATCH, FROM and WHERE, is one with
+// SELECT * before it.
+func Parse(query string, params []Parameter) (*Query, error) {
+	if len(query) > MaxBytes {
+		return nil, fmt.Errorf("the query has %d bytes: use at most %d", len(query), MaxBytes)
+	}
+	if !utf8.ValidString(query) {
+		return nil, errors.New("the query is not UTF-8")
+	}
+	p := parser{text: query, params: make(map[string]values.Value), q: Query{where: literalOf(boolean(true)), end: math.MaxInt}}
+	for _, param := range params {
+		v := bytes.TrimSpace(param.Value)
+		if len(v) > 0 && !(json.Valid(v) && utf8.Valid(v)) {
+			return nil, fmt.Errorf("parameter %.40q is not JSON in UTF-8", param.Name)
+		}
+		p.params[param.Name] = v
+	}
+	p.advance()
+	p.query()
+	if p.err != nil {
+		return nil, p.err
+	}
+	return &p.q, nil
+}
+
+// HasSelectValue reports whether the query is SELECT VALUE: its rows need not be objects.
+func (q *Query) HasSelectValue() bool { return q.value }
+
+// NeedsPlan reports whether a row depends on more than its item: ORDER BY, TOP, OFFSET,
+// DISTINCT or an aggregate. Cosmos DB does not serve such a query across partitions
+// without a plan, and a page of its rows cannot go on after an item.
+func (q *Query) NeedsPlan() bool {
+	return q.distinct || q.aggregates != nil || q.orderBy != nil || q.skip > 0 || q.end < math.MaxInt
+}
+
+// CountsAll reports whether the query is SELECT VALUE COUNT(1) without a condition: its
+// only row is the number of items.
+func (q *Query) CountsAll() bool {
+	return q.value && q.row.counts && q.from != "" && string(q.where.literal) == "true" && q.skip == 0 && q.end == math.MaxInt
+}
+
+// Equalities returns what the condition demands of paths, in its order; it may demand
+// more. They come from =, IN and IS_NULL with literals and parameters, and from AND and OR
+// of these.
+func (q *Query) Equalities() []Equality { return q.where.demands }
+
+// Matches reports whether an item, a JSON object, satisfies the condition.
+func (q *Query) Matches(item []byte) bool { return q.where.eval(item).Kind() == values.True }
