@@ -1,0 +1,349 @@
+package cosmos
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/values"
+)
+
+// maxBatch is the most operations of a batch, as in Cosmos DB.
+const maxBatch = 100
+
+// batchOperation is an operation of a batch as sent.
+type batchOperation struct {
+	OperationType string          `json:"operationType"`
+	ID            string          `json:"id"`
+	IfMatch       string          `json:"ifMatch"`
+	PartitionKey  json.RawMessage `json:"partitionKey"`
+	ResourceBody  json.RawMessage `json:"resourceBody"`
+}
+
+// step is an operation of a batch, and what came of it.
+type step struct {
+	op      string // lapse's: create, upsert, replace, delete, get; patch becomes replace
+	ifMatch string
+	patch   *patch
+	stored  // the item: its content only where the operation has one
+	err     error
+	result  client.Result
+	sent    bool // stands in the batch of lapse
+}
+
+// operations maps types to lapse's operations.
+var operations = map[string]string{"Create": "create", "Upsert": "upsert", "Replace": "replace", "Delete": "delete", "Read": "get", "Patch": "patch"}
+
+// batch runs the operations of a batch, all or none if it is atomic.
+func (x *exchange) batch(c *container) (*reply, error) {
+	var given []batchOperation
+	if err := json.Unmarshal(x.body, &given); err != nil || len(given) == 0 || len(given) > maxBatch {
+		return nil, badRequest("a batch is an array of 1 to %d operations", maxBatch)
+	}
+	key, err := x.keyHeader()
+	if err != nil {
+		return nil, err
+	}
+	atomic := is(x.Request, "x-ms-cosmos-batch-atomic")
+	steps := make([]*step, len(given))
+	for i := range given {
+		steps[i] = c.stepOf(&given[i], key)
+	}
+	seq, err := x.runSteps(c, steps, atomic)
+	if err != nil {
+		return c.failed(nil), err
+	}
+	return x.results(c, steps, atomic, seq), nil
+}
+
+// stepOf reads an operation. A fault of it is the step's.
+func (c *container) stepOf(o *batchOperation, key partitionKey) *step {
+	s := &step{op: operations[o.OperationType], ifMatch: etagText(o.IfMatch)}
+	s.err = c.fill(s, o, key)
+	return s
+}
+
+func (c *container) fill(s *step, o *batchOperation, key partitionKey) (err error) {
+	if s.op == "" {
+		return badRequest("operationType %.40q is not served: use Create, Upsert, Replace, Delete, Read or Patch", o.OperationType)
+	}
+	if key == nil {
+		if key, err = parseKey(textOf(values.Value(o.PartitionKey))); err != nil {
+			return err
+		}
+	}
+	if err = c.checkKey(key); err != nil {
+		return err
+	}
+	switch s.op {
+	case "create", "upsert", "replace":
+		var item *stored
+		if item, err = c.itemFrom(values.Value(o.ResourceBody), key); err != nil {
+			return err
+		}
+		if s.stored = *item; s.op == "replace" && o.ID != "" && o.ID != s.id {
+			return badRequest("the item has the id %.300q and the operation %.300q: use the same", s.id, o.ID)
+		}
+		return nil
+	case "patch":
+		if s.patch, err = parsePatch(values.Value(o.ResourceBody), c.definition); err != nil {
+			return err
+		}
+	}
+	if o.ID == "" {
+		return badRequest("the operation %s has no id", o.OperationType)
+	}
+	s.id, s.key = o.ID, key
+	s.document, err = c.addressOf(key, o.ID)
+	return err
+}
+
+// textOf returns the text of a partition key, which SDKs send as a string or as an array.
+func textOf(v values.Value) string {
+	if v.Kind() == values.String {
+		return string(v.Text())
+	}
+	return string(v)
+}
+
+// runSteps runs the steps, again while others' writes interrupt patches.
+func (x *exchange) runSteps(c *container, steps []*step, atomic bool) (seq uint64, err error) {
+	pending := steps
+	for range patchTries {
+		if seq, err = x.runOnce(c, pending, atomic); err != nil {
+			return seq, err
+		}
+		var again []*step
+		for _, s := range pending {
+			if s.patch != nil && s.ifMatch == "" && errors.Is(s.result.Err, client.ErrPreconditionFailed) {
+				again = append(again, s)
+			}
+		}
+		if len(again) == 0 {
+			return seq, nil
+		}
+		if atomic {
+			again = steps
+		}
+		pending = again
+	}
+	for _, s := range pending {
+		if s.patch != nil {
+			s.err = faultf(449, "other writes of item %.300q came between %d times: try again", s.id, patchTries)
+		}
+	}
+	return seq, nil
+}
+
+// runOnce reads what the steps depend on, and sends those without a fault.
+func (x *exchange) runOnce(c *container, steps []*step, atomic bool) (uint64, error) {
+	present, err := x.readAhead(c, steps)
+	if err != nil {
+		return 0, err
+	}
+	b := newBatch()
+	for _, s := range steps {
+		s.result, s.sent = client.Result{}, false
+		ifMatch, err := s.ifMatch, s.err
+		if err == nil {
+			ifMatch, err = c.decide(s, present)
+		}
+		if s.err = err; err == nil {
+			op := s.op
+			if s.patch != nil {
+				op = "replace"
+			}
+			b.add(op, s.document, s.body, ifMatch)
+			s.sent = true
+		} else if atomic {
+			return 0, nil
+		}
+	}
+	if b.operations == 0 {
+		return 0, nil
+	}
+	results, answer, err := x.run(c, b, atomic)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range steps {
+		if s.sent {
+			s.result, results = results[0], results[1:]
+		}
+	}
+	return answer.Seq, nil
+}
+
+// existing is what a batch knows of a document before an operation.
+type existing struct {
+	item    item
+	isItem  bool
+	isWrite bool // an operation before wrote it: it has no etag yet
+}
+
+// readAhead reads the documents of which a step has to know what they have.
+func (x *exchange) readAhead(c *container, steps []*step) (map[string]*existing, error) {
+	b := newBatch()
+	var documents []string
+	for _, s := range steps {
+		if s.err == nil && (s.patch != nil || !c.byID() && s.op != "create" && s.op != "get") {
+			b.add("get", s.document, nil, "")
+			documents = append(documents, s.document)
+		}
+	}
+	present := make(map[string]*existing)
+	if len(documents) == 0 {
+		return present, nil
+	}
+	results, _, err := x.run(c, b, false)
+	if err != nil {
+		return nil, err
+	}
+	for i, result := range results {
+		if result.Err == nil {
+			e := &existing{}
+			e.item, e.isItem = c.itemIn(values.Value(result.Body))
+			present[documents[i]] = e
+		}
+	}
+	return present, nil
+}
+
+// decide returns the condition with which a step is sent, or why it is not. It keeps in present
+// what the document has after it.
+func (c *container) decide(s *step, present map[string]*existing) (ifMatch string, err error) {
+	was := present[s.document]
+	ifMatch = s.ifMatch
+	switch {
+	case was != nil && !was.isItem && (s.op == "create" || s.op == "upsert"):
+		return "", c.occupied(s.document)
+	case was != nil && !was.isItem, was == nil && s.patch != nil:
+		return "", c.noItem(s.id)
+	case s.op == "get":
+		return "", nil
+	case s.op == "delete":
+		delete(present, s.document)
+		return ifMatch, nil
+	case s.patch != nil:
+		if !was.isWrite {
+			if ifMatch != "" && ifMatch != was.item.etag {
+				return "", faultf(http.StatusPreconditionFailed, "item %.300q has the etag %s now, not %.40s", s.id, was.item.etag, ifMatch)
+			}
+			ifMatch = was.item.etag
+		}
+		if err := c.patchStep(s, was); err != nil {
+			return "", err
+		}
+	}
+	document := values.Value(s.body)
+	present[s.document] = &existing{item: item{id: s.id, body: c.toItem(document, s.document, s.id)}, isItem: true, isWrite: true}
+	return ifMatch, nil
+}
+
+func (c *container) patchStep(s *step, was *existing) error {
+	changed, err := s.patch.apply(was.item.body)
+	if err != nil {
+		return err
+	}
+	item, err := c.itemFrom(changed, s.key)
+	if err == nil {
+		s.stored = *item
+	}
+	return err
+}
+
+// results is the reply to a batch: in an atomic one that failed, all steps but the one to blame
+// depend on it.
+func (x *exchange) results(c *container, steps []*step, atomic bool, seq uint64) *reply {
+	status := http.StatusOK
+	for _, s := range steps {
+		if s.err == nil && s.result.Err != nil && !errors.Is(s.result.Err, client.ErrFailedDependency) {
+			s.err = c.stepError(s)
+		}
+		if s.err != nil {
+			status = http.StatusMultiStatus
+		}
+	}
+	out := []byte{'['}
+	failed := atomic && status != http.StatusOK
+	for _, s := range steps {
+		out = x.appendResult(comma(out), c, s, failed)
+	}
+	return &reply{status: status, body: append(out, ']'), seq: seq, about: c.about()}
+}
+
+func (c *container) stepError(s *step) error {
+	switch {
+	case errors.Is(s.result.Err, client.ErrDocumentNotFound):
+		return c.noItem(s.id)
+	case errors.Is(s.result.Err, client.ErrDocumentExists):
+		return faultf(http.StatusConflict, "item %.300q exists", s.id)
+	}
+	return s.result.Err
+}
+
+func (x *exchange) appendResult(out []byte, c *container, s *step, failed bool) []byte {
+	status := s.result.Code
+	var it item
+	isItem := false
+	switch {
+	case s.err != nil:
+		status = asFault(s.err).status
+	case failed:
+		status = http.StatusFailedDependency
+	case s.result.Body != nil:
+		if it, isItem = c.itemIn(values.Value(s.result.Body)); !isItem {
+			status, s.err = http.StatusNotFound, c.noItem(s.id)
+		}
+	}
+	out = strconv.AppendInt(append(out, `{"statusCode":`...), int64(status), 10)
+	out = append(out, `,"requestCharge":1`...)
+	switch {
+	case s.err != nil:
+		out = appendString(out, "message", s.err.Error())
+	case isItem:
+		out = appendString(out, "eTag", strconv.Quote(it.etag))
+		if s.op == "get" || !x.preferMinimal() {
+			out = append(append(out, `,"resourceBody":`...), it.body...)
+		}
+	}
+	return append(out, '}')
+}
+
+// batchBody is the body of a batch of lapse in the making.
+type batchBody struct {
+	text       []byte
+	operations int
+}
+
+func newBatch() *batchBody { return &batchBody{text: []byte(`{"operations":[`)} }
+
+func (b *batchBody) add(op, id string, body []byte, ifMatch string) {
+	b.operations++
+	b.text = appendString(append(comma(b.text), `{"op":"`+op+`"`...), "id", id)
+	if body != nil && slices.Contains([]string{"create", "upsert", "replace"}, op) {
+		b.text = append(append(b.text, `,"body":`...), body...)
+	}
+	if ifMatch != "" {
+		b.text = appendString(b.text, "ifMatch", ifMatch)
+	}
+	b.text = append(b.text, '}')
+}
+
+// run sends a batch to lapse, and returns a result for each operation.
+func (x *exchange) run(c *container, b *batchBody, atomic bool, opts ...client.RequestOption) ([]client.Result, *client.Reply, error) {
+	body := append(b.text, `],"atomic":`+strconv.FormatBool(atomic)+"}"...)
+	answer, err := x.do("batch", c.name(), "", body, opts...)
+	if err != nil {
+		return nil, answer, err
+	}
+	var given struct{ Results []client.Result }
+	if err = json.Unmarshal(answer.Body, &given); err == nil && len(given.Results) != b.operations {
+		err = schema.ErrUnavailable.With("a batch of %d operations has %d results", b.operations, len(given.Results))
+	}
+	return given.Results, answer, err
+}

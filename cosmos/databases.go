@@ -1,0 +1,236 @@
+package cosmos
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/cosmos/sql"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// database is a database that a request has named.
+type database struct {
+	name   string
+	client *client.Client
+	close  func()
+
+	mu         sync.Mutex
+	containers map[string]*container // by name, for maxAge after the read
+}
+
+// forget drops what is remembered of a container.
+func (db *database) forget(container string) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	delete(db.containers, container)
+}
+
+// nameOf returns the name in lapse for the id of a database.
+func nameOf(id string) (string, error) {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		case r == '_' || r == '.' || r == ' ':
+			return '-'
+		}
+		return r
+	}, id)
+	if _, err := schema.ParseDatabaseName(name); err != nil {
+		return "", badRequest("the database id %.80q makes no name in lapse: use up to 32 letters, digits, - _ . and spaces, the first a letter or digit", id)
+	}
+	return name, nil
+}
+
+// openDatabase sets the database of the request by its id or resource id.
+func (x *exchange) openDatabase(id string) error {
+	name, err := nameOf(id)
+	if isRID(id, 4) {
+		name, err = x.databaseByRID(id)
+	}
+	if err != nil {
+		return err
+	}
+	x.db, err = x.database(name)
+	return err
+}
+
+func (x *exchange) databaseByRID(rid string) (string, error) {
+	names, err := x.options.Databases(x)
+	for _, name := range names {
+		if databaseRID(name) == rid {
+			return name, nil
+		}
+	}
+	if err == nil {
+		err = notFound("no database has the resource id %s", rid)
+	}
+	return "", err
+}
+
+// database returns a database by its name, with a connection of its own.
+func (g *Gateway) database(name string) (*database, error) {
+	g.opening.Lock()
+	defer g.opening.Unlock()
+	if db, ok := g.databases.Get(name); ok {
+		return db, nil
+	}
+	c, hangUp, err := g.options.Connect(name)
+	if err != nil {
+		return nil, err
+	}
+	db := &database{name: name, client: c, close: hangUp, containers: make(map[string]*container)}
+	g.databases.Add(name, db)
+	return db, nil
+}
+
+// show returns a database as a resource, under the id that the request has.
+func showDatabase(name, id string) []byte {
+	rid := databaseRID(name)
+	out := schema.AppendString([]byte(`{"id":`), id)
+	return fmt.Appendf(out, `,"_rid":"%s","_self":"dbs/%[1]s/","_etag":"\"%[1]s\"","_colls":"colls/","_users":"users/","_ts":0}`, rid)
+}
+
+// id returns the id of the database in the request, its name if that has a resource id.
+func (x *exchange) databaseID() string {
+	if id := x.path[1]; !isRID(id, 4) {
+		return id
+	}
+	return x.db.name
+}
+
+// there returns an error unless the database is served.
+func (x *exchange) there() error {
+	_, err := x.do("collection.list", "", "", nil)
+	return err
+}
+
+func (x *exchange) readDatabase() (*reply, error) {
+	if err := x.there(); err != nil {
+		return nil, err
+	}
+	return &reply{status: http.StatusOK, body: showDatabase(x.db.name, x.databaseID()), etag: databaseRID(x.db.name)}, nil
+}
+
+// createDatabase opens a database on a server for tests, at the latest time of all.
+func (x *exchange) createDatabase() (*reply, error) {
+	var given struct{ ID string }
+	if err := json.Unmarshal(x.body, &given); err != nil {
+		return nil, badRequest("the database is no JSON object with an id: %v", err)
+	}
+	name, err := nameOf(given.ID)
+	if err != nil {
+		return nil, err
+	}
+	if x.db, err = x.database(name); err != nil {
+		return nil, err
+	}
+	if err := x.create(given.ID); err != nil {
+		return nil, err
+	}
+	if err := x.setThroughput(databaseRID(name)); err != nil {
+		return nil, err
+	}
+	return &reply{status: http.StatusCreated, body: showDatabase(name, given.ID), etag: databaseRID(name)}, nil
+}
+
+func (x *exchange) create(id string) error {
+	if !x.options.Test {
+		if err := x.there(); err != nil {
+			return faultf(http.StatusForbidden, "database %s is not served: the gateway creates none, start lapse with --database %[1]s", x.db.name)
+		}
+		return faultf(http.StatusConflict, "database %s exists", id)
+	}
+	_, latest, err := x.latest()
+	if err != nil {
+		return err
+	}
+	return x.db.client.TestClock().Open(x, latest)
+}
+
+// latest returns the databases of a server for tests, and the latest time that a clock shows;
+// the zero time without any.
+func (x *exchange) latest() (names []string, now time.Time, err error) {
+	if names, err = x.options.Databases(x); err != nil {
+		return nil, now, err
+	}
+	for _, name := range names {
+		db, err := x.database(name)
+		if err != nil {
+			return nil, now, err
+		}
+		shown, err := db.client.TestClock().Now(x)
+		if err == nil && shown.After(now) {
+			now = shown
+		}
+		if err != nil && !errors.Is(err, client.ErrDatabaseNotFound) { // dropped meanwhile
+			return nil, now, err
+		}
+	}
+	return names, now, nil
+}
+
+// deleteDatabase drops a database on a server for tests.
+func (x *exchange) deleteDatabase() (*reply, error) {
+	if !x.options.Test {
+		if err := x.there(); err != nil {
+			return nil, err
+		}
+		return nil, faultf(http.StatusForbidden, "the gateway deletes no database: delete its containers, or stop lapse and remove its directory")
+	}
+	if err := x.db.client.TestClock().Drop(x); err != nil {
+		return nil, err
+	}
+	x.databases.Remove(x.db.name)
+	x.throughput.Remove(databaseRID(x.db.name))
+	return &reply{status: http.StatusNoContent}, nil
+}
+
+// listDatabases lists the databases, or those that a query chooses.
+func (x *exchange) listDatabases(q *sql.Query) (*reply, error) {
+	names, err := x.options.Databases(x)
+	if err != nil {
+		return nil, err
+	}
+	var all [][]byte
+	for _, name := range names {
+		for _, id := range asked(name, q) {
+			all = append(all, showDatabase(name, id))
+		}
+	}
+	return list("Databases", "", all, q)
+}
+
+// asked returns the ids under which a query asks for a database, which is compared by its
+// name; the name if it asks for none.
+func asked(name string, q *sql.Query) (ids []string) {
+	if q == nil {
+		return []string{name}
+	}
+	given := valuesOf(q.Equalities(), []string{"id"})
+	for _, v := range given {
+		id := string(v.Text())
+		if made, err := nameOf(id); err == nil && made == name && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	if given == nil {
+		ids = []string{name}
+	}
+	return ids
+}
+
+func (x *exchange) queryDatabases() (*reply, error) {
+	q, err := x.parseQuery()
+	if err != nil {
+		return nil, err
+	}
+	return x.listDatabases(q)
+}

@@ -1,0 +1,384 @@
+package cosmos
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/values"
+)
+
+// fullFidelity is the mode of the change feed that has all versions and deletes; the other is
+// that of the latest version.
+const fullFidelity = "Full-Fidelity Feed"
+
+// changes is a page of a change feed in the making.
+type changes struct {
+	x      *exchange
+	c      *container
+	key    partitionKey // of the items; without values for all
+	prefix string       // of their documents' ids
+	s      *selection   // chooses by effective partition key
+	page   *page
+	size   int
+	after  uint64 // sequence of the last event that was read
+	first  uint64 // sequence of the first event that the log has
+	last   uint64 // and of its last one when the request came
+}
+
+// maxRead is the most events that a page of a change feed reads.
+const maxRead = 2000
+
+// changeFeed answers a page of a change feed, or 304 if there is nothing new.
+func (x *exchange) changeFeed(c *container) (*reply, error) {
+	mode := x.Header.Get("A-IM")
+	full := strings.EqualFold(mode, fullFidelity)
+	if !full && !strings.EqualFold(mode, "Incremental Feed") {
+		return nil, badRequest("A-IM %.60q is not served: use Incremental Feed or %s", mode, fullFidelity)
+	}
+	f := &changes{x: x, c: c, page: newPage("Documents", c.rid)}
+	var err error
+	if f.size, err = x.pageSize(); err != nil {
+		return nil, err
+	}
+	if err = f.choose(); err != nil {
+		return nil, err
+	}
+	if f.first, f.last, err = x.db.client.LogBounds(x); err != nil {
+		return nil, x.explain(err)
+	}
+	if err := f.begin(full); err != nil {
+		return c.failed(nil), err
+	}
+	if full {
+		err = f.readAll()
+	} else {
+		err = f.readLatest()
+	}
+	if err != nil {
+		return c.failed(nil), err
+	}
+	return f.reply(), nil
+}
+
+func (f *changes) reply() *reply {
+	out := f.page.reply()
+	if f.page.rows == 0 {
+		out.status, out.body = http.StatusNotModified, nil
+	}
+	out.etag, out.seq, out.about = strconv.FormatUint(f.after, 10), max(f.last, f.after), f.c.about()
+	return out
+}
+
+// choose sets what the request chooses by partition key or range of keys.
+func (f *changes) choose() (err error) {
+	if f.key, err = f.x.keyHeader(); err != nil {
+		return err
+	}
+	if len(f.key) > len(f.c.paths) {
+		return f.c.checkKey(f.key)
+	}
+	f.prefix = f.key.prefix()
+	f.s = &selection{start: f.x.Header.Get("x-ms-start-epk"), end: f.x.Header.Get("x-ms-end-epk")}
+	return nil
+}
+
+// begin sets where the page begins.
+func (f *changes) begin(full bool) error {
+	position, since := etagOf(f.x.Request, "If-None-Match"), f.x.Header.Get("If-Modified-Since")
+	switch {
+	case position == "*":
+		f.after = f.last
+	case position != "":
+		seq, err := strconv.ParseUint(position, 10, 64)
+		if err != nil {
+			return badRequest("If-None-Match %.60q is no continuation of a change feed", position)
+		}
+		if full && seq+1 < f.first {
+			return faultf(http.StatusGone, "the log begins after this continuation: begin again from now")
+		}
+		f.after = seq
+	case full:
+		return badRequest("all versions and deletes are read from now (If-None-Match: *) or from a continuation")
+	case since != "":
+		t, err := http.ParseTime(strings.Replace(since, "UTC", "GMT", 1))
+		if err != nil {
+			return badRequest("If-Modified-Since %.60q is no date of HTTP", since)
+		}
+		seq, err := f.x.db.client.SeqSince(f.x, t)
+		if err != nil {
+			return err
+		}
+		f.after = seq - 1
+	}
+	return nil
+}
+
+// events passes the events of the container's items to visit, until it returns false.
+func (f *changes) events(visit func(*client.Event) (more bool, err error)) error {
+	for range maxRead {
+		e, err := f.x.db.client.NextEvent(f.x, f.c.name(), f.after+1)
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			f.after = max(f.after, f.last)
+			return nil
+		}
+		f.after = e.Seq
+		if more, err := visit(e); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// isVersion reports whether an event makes a version of a document.
+func isVersion(e *client.Event) bool {
+	return e.Type == client.DocumentCreated || e.Type == client.DocumentReplaced || e.Type == client.DocumentTouched
+}
+
+// chooses reports whether the id of a document may be one of the range of the feed.
+func (f *changes) chooses(document string) bool {
+	if f.c.byID() && len(f.key) > 0 {
+		return string(f.key[0].Text()) == document
+	}
+	return strings.HasPrefix(document, f.prefix)
+}
+
+// readLatest reads the items whose present version the log has next.
+func (f *changes) readLatest() error {
+	if f.after+1 < f.first {
+		if done, err := f.readOlder(); done || err != nil {
+			return err
+		}
+	}
+	for f.page.rows == 0 {
+		from := f.after
+		versions := make(map[string]string) // by document
+		err := f.events(func(e *client.Event) (bool, error) {
+			if isVersion(e) && f.chooses(e.ID) {
+				versions[e.ID] = strconv.FormatUint(e.Seq, 10)
+			}
+			return len(versions) < f.size, nil
+		})
+		if err == nil {
+			err = f.addCurrent(versions)
+		}
+		if err != nil || f.after == from || f.after >= f.last {
+			return err
+		}
+	}
+	return nil
+}
+
+// addCurrent adds the items that still have these versions: later ones have a later event.
+func (f *changes) addCurrent(versions map[string]string) error {
+	if len(versions) == 0 {
+		return nil
+	}
+	b := newBatch()
+	for document := range versions {
+		b.add("get", document, nil, "")
+	}
+	results, _, err := f.x.run(f.c, b, false, client.MinSeq(f.after))
+	if err != nil {
+		return err
+	}
+	var found []item
+	for _, result := range results {
+		content := values.Value(result.Body)
+		if it, ok := f.c.itemIn(content); result.Err == nil && ok && versions[string(content.At([]string{"id"}).Text())] == it.etag && f.s.inRange(f.c, content, it.id) {
+			found = append(found, it)
+		}
+	}
+	slices.SortFunc(found, func(a, b item) int { return compareVersions(a.etag, b.etag) })
+	for _, it := range found {
+		f.page.add(withMember(it.body, "_lsn", it.etag))
+	}
+	return nil
+}
+
+// withMember adds a member to an item, with a value as JSON.
+func withMember(body []byte, name, value string) []byte {
+	return fmt.Appendf(body[:len(body)-1:len(body)-1], `,"%s":%s}`, name, value)
+}
+
+// compareVersions compares etags as numbers.
+func compareVersions(a, b string) int {
+	if len(a) != len(b) {
+		return len(a) - len(b)
+	}
+	return strings.Compare(a, b)
+}
+
+// version is a document with the sequence of its present version.
+type version struct{ document, etag string }
+
+// readOlder adds the items whose version is before the beginning of the log, which retention
+// took, in the order of versions. done says that the page has some.
+func (f *changes) readOlder() (done bool, err error) {
+	older, err := f.older()
+	for len(older) > 0 && f.page.rows == 0 && err == nil {
+		n := min(f.size, len(older))
+		page := make(map[string]string, n)
+		for _, v := range older[:n] {
+			page[v.document] = v.etag
+		}
+		f.after, _ = strconv.ParseUint(older[n-1].etag, 10, 64)
+		older = older[n:]
+		err = f.addCurrent(page)
+	}
+	if err != nil || f.page.rows > 0 {
+		return true, err
+	}
+	f.after = f.first - 1
+	return false, nil
+}
+
+// older returns the versions after the position of the feed that the log no longer has, sorted.
+func (f *changes) older() (all []version, err error) {
+	from, before := strconv.FormatUint(f.after, 10), strconv.FormatUint(f.first, 10)
+	r := &reader{x: f.x, c: f.c, s: &selection{prefixes: []string{""}}, columns: append(f.c.columns(), "/_etag")}
+	for {
+		it, ok, err := r.next()
+		if err != nil || !ok {
+			slices.SortFunc(all, func(a, b version) int { return compareVersions(a.etag, b.etag) })
+			return all, err
+		}
+		if compareVersions(it.etag, from) > 0 && compareVersions(it.etag, before) < 0 && f.chooses(r.at.After) {
+			all = append(all, version{r.at.After, it.etag})
+		}
+	}
+}
+
+// readAll reads all versions and deletes.
+func (f *changes) readAll() error {
+	return f.events(func(e *client.Event) (bool, error) {
+		if !f.chooses(e.ID) {
+			return true, nil
+		}
+		row, err := f.row(e)
+		if row != nil {
+			f.page.add(row)
+		}
+		return f.page.rows < f.size && len(f.page.body) < maxPageBytes, err
+	})
+}
+
+// operationTypes are the operations that events are in a feed of all versions.
+var operationTypes = map[client.EventType]string{client.DocumentCreated: "create", client.DocumentReplaced: "replace", client.DocumentTouched: "replace",
+	client.DocumentDeleted: "delete", client.DocumentExpired: "delete"}
+
+// row returns an event as a row, nil if it is none of an item.
+func (f *changes) row(e *client.Event) ([]byte, error) {
+	operation := operationTypes[e.Type]
+	if operation == "" {
+		return nil, nil
+	}
+	content, err := f.contentOf(e)
+	if err != nil {
+		return nil, err
+	}
+	id, key, ok := f.c.identify(e.ID, content)
+	if !ok || content != nil && !f.s.inRange(f.c, content, id) {
+		return nil, nil
+	}
+	current, previous := []byte("{}"), []byte(nil)
+	switch {
+	case operation != "delete" && content != nil:
+		current = f.c.toItem(schema.AppendReply(nil, content, e.Time.Unix(), schema.Version(e.Seq)), e.ID, id)
+	case content != nil:
+		previous = f.c.toItem(f.previous(e, content), e.ID, id)
+	}
+	row := fmt.Appendf(nil, `{"current":%s`, current)
+	if previous != nil {
+		row = fmt.Appendf(row, `,"previous":%s`, previous)
+	}
+	return append(f.appendMetadata(append(row, `,"metadata":`...), e, operation, id, key), '}'), nil
+}
+
+// contentOf returns the content that an event has, or to which it leads.
+func (f *changes) contentOf(e *client.Event) (values.Value, error) {
+	if e.Type != client.DocumentTouched {
+		return values.Value(e.Body), nil
+	}
+	seq := uint64(e.Schema().Content)
+	origin, err := f.x.db.client.NextEvent(f.x, f.c.name(), seq)
+	if err != nil || origin == nil || origin.Seq != seq {
+		return nil, err
+	}
+	return values.Value(origin.Body), nil
+}
+
+// previous returns the last content of a document as a reply would have it. When it was
+// written is known of an expired one.
+func (f *changes) previous(e *client.Event, content values.Value) values.Value {
+	if e.Type == client.DocumentExpired {
+		seq, _ := strconv.ParseUint(e.Previous, 10, 64)
+		return schema.AppendReply(nil, content, e.Deadline.Add(-e.TTL).Unix(), schema.Version(seq))
+	}
+	return setMember(content, "_etag", schema.AppendString(nil, e.Previous))
+}
+
+// identify returns the item's id and partition key in an event about a document; without its
+// content as far as the document's id tells.
+func (c *container) identify(document string, content values.Value) (id string, key partitionKey, ok bool) {
+	if content != nil {
+		if id, ok = c.itemOf(document, content); !ok {
+			return "", nil, false
+		}
+		key, err := c.keyOf(content, id)
+		return id, key, err == nil
+	}
+	if c.byID() {
+		return document, partitionKey{schema.AppendString(nil, document)}, true
+	}
+	if id, ok = c.decodeID(document); !ok {
+		return "", nil, false
+	}
+	parts := strings.Split(document, ":")
+	for _, part := range parts[:len(parts)-1] {
+		value, ok := valueOf(part)
+		if !ok {
+			return "", nil, false
+		}
+		key = append(key, value)
+	}
+	return id, key, true
+}
+
+// valueOf returns the value that a part of a document's id stands for.
+func valueOf(part string) (v values.Value, ok bool) {
+	if text, special := strings.CutPrefix(part, "="); special {
+		if text == "none" {
+			return nil, true
+		}
+		v = values.Value(text)
+		return v, json.Valid(v) && v.Kind() < values.String
+	}
+	text, ok := unescape(part)
+	return schema.AppendString(nil, text), ok
+}
+
+func (f *changes) appendMetadata(row []byte, e *client.Event, operation, id string, key partitionKey) []byte {
+	row = fmt.Appendf(row, `{"operationType":"%s","lsn":%d,"crts":%d`, operation, e.Seq, e.Time.Unix())
+	if e.Previous != "" {
+		row = fmt.Appendf(row, `,"previousImageLSN":%s`, e.Previous)
+	}
+	if e.Type == client.DocumentExpired {
+		row = append(row, `,"timeToLiveExpired":true`...)
+	}
+	row = append(appendString(row, "id", id), `,"partitionKey":{`...)
+	for i, v := range key {
+		if v != nil {
+			row = append(append(schema.AppendString(comma(row), f.c.pathText(i)[1:]), ':'), v...)
+		}
+	}
+	return append(row, "}}"...)
+}

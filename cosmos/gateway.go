@@ -1,0 +1,298 @@
+package cosmos
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Options configure a gateway.
+type Options struct {
+	// Hosts are the host names, without a port, that the gateway accepts in a Host header
+	// besides the loopback names.
+	Hosts []string
+	// Key is the account key, in base64; empty for WellKnownKey.
+	Key string
+	// Connect returns a client of a database, and a function that closes it.
+	Connect func(database string) (*client.Client, func(), error)
+	// Databases returns the names of the databases that are served.
+	Databases func(context.Context) ([]string, error)
+	// Test lets requests open and drop databases and move their clocks, as lapse test does.
+	Test bool
+}
+
+// Limits of a gateway.
+const (
+	maxRequests = 64      // at once
+	maxBody     = 2 << 20 // bytes of an item or a batch
+	maxQuery    = 256 << 10
+	maxClients  = 256 // databases with a connection
+)
+
+// Gateway is the handler of the protocol.
+type Gateway struct {
+	options   Options
+	key       []byte
+	wellKnown bool
+	slots     chan struct{} // semaphore
+
+	opening    sync.Mutex
+	databases  *lru.Cache[string, *database]
+	throughput *lru.Cache[string, *offer] // of databases, by resource id
+}
+
+// New returns a gateway. Close closes its connections.
+func New(o Options) (*Gateway, error) {
+	g := &Gateway{options: o, wellKnown: o.Key == "" || o.Key == WellKnownKey, slots: make(chan struct{}, maxRequests)}
+	if o.Key == "" {
+		o.Key = WellKnownKey
+	}
+	if err := CheckKey(o.Key); err != nil {
+		return nil, err
+	}
+	g.key, _ = base64.StdEncoding.DecodeString(o.Key)
+	g.databases, _ = lru.NewWithEvict(maxClients, func(_ string, db *database) { db.close() }) // the size is legal
+	g.throughput, _ = lru.New[string, *offer](maxClients)
+	return g, nil
+}
+
+// minKey is the least length of an account key, in bytes.
+const minKey = 16
+
+// CheckKey returns an error for what is no account key.
+func CheckKey(key string) error {
+	if text, err := base64.StdEncoding.DecodeString(key); err != nil || len(text) < minKey {
+		return fmt.Errorf("the account key is not base64 of at least %d bytes: make one with `openssl rand -base64 64`", minKey)
+	}
+	return nil
+}
+
+// Close closes the connections to the databases.
+func (g *Gateway) Close() { g.databases.Purge() }
+
+// exchange is one request.
+type exchange struct {
+	*Gateway
+	context.Context
+	*http.Request
+	path []string // decoded segments
+	body []byte
+	db   *database
+}
+
+// reply is the answer to a request. Its body is JSON; nil for none.
+type reply struct {
+	status int
+	body   []byte
+	etag   string // without quotes
+	seq    uint64 // of the state that answered; 0 if it is not about data
+	about  string // name path of the parent
+	header map[string]string
+}
+
+// ServeHTTP answers a request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	out, err := g.answer(r)
+	if err != nil {
+		f := asFault(err)
+		if out == nil {
+			out = &reply{}
+		}
+		out.status, out.body, out.etag = f.status, f.body(), ""
+		if f.substatus != 0 {
+			w.Header().Set("x-ms-substatus", strconv.Itoa(f.substatus))
+		}
+		if f.status == http.StatusTooManyRequests {
+			w.Header().Set("x-ms-retry-after-ms", "100")
+		}
+	}
+	out.write(w, r)
+}
+
+// write sends the reply.
+func (out *reply) write(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("x-ms-activity-id", r.Header.Get("x-ms-activity-id"))
+	if header.Get("x-ms-activity-id") == "" {
+		header.Set("x-ms-activity-id", "00000000-0000-0000-0000-000000000000")
+	}
+	header.Set("x-ms-request-charge", "1")
+	if out.etag != "" {
+		header.Set("etag", strconv.Quote(out.etag))
+	}
+	if out.seq > 0 {
+		lsn := strconv.FormatUint(out.seq, 10)
+		header.Set("lsn", lsn)
+		header.Set("x-ms-session-token", "0:-1#"+lsn)
+	}
+	if out.about != "" {
+		header.Set("x-ms-alt-content-path", out.about)
+	}
+	for name, value := range out.header {
+		header.Set(name, value)
+	}
+	if out.body == nil {
+		w.WriteHeader(out.status)
+		return
+	}
+	header.Set("Content-Type", "application/json")
+	header.Set("Content-Length", strconv.Itoa(len(out.body)))
+	w.WriteHeader(out.status)
+	_, _ = w.Write(out.body) // or the client is gone
+}
+
+// answer checks a request, reads its body and routes it.
+func (g *Gateway) answer(r *http.Request) (*reply, error) {
+	if err := g.admits(r); err != nil {
+		return nil, err
+	}
+	path, err := segments(r.URL.EscapedPath())
+	if err != nil {
+		return nil, err
+	}
+	isClock := len(path) == 2 && path[0] == "_lapse" && path[1] == "clock"
+	if !isClock {
+		if err := g.authorize(r, path); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	default:
+		return nil, faultf(http.StatusTooManyRequests, "%d requests are under way: try again", maxRequests)
+	}
+	x := &exchange{Gateway: g, Context: r.Context(), Request: r, path: path}
+	if x.body, err = readBody(r); err != nil {
+		return nil, err
+	}
+	if isClock {
+		return x.clock()
+	}
+	return x.route()
+}
+
+// segments splits and decodes a path.
+func segments(escaped string) ([]string, error) {
+	escaped = strings.Trim(escaped, "/")
+	if escaped == "" {
+		return nil, nil
+	}
+	path := strings.Split(escaped, "/")
+	for i, segment := range path {
+		decoded, err := pathUnescape(segment)
+		if err != nil || decoded == "" {
+			return nil, badRequest("the path has the segment %.80q, which is empty or not UTF-8 in percent code", segment)
+		}
+		path[i] = decoded
+	}
+	return path, nil
+}
+
+// readBody reads at most maxBody bytes, of a query maxQuery.
+func readBody(r *http.Request) ([]byte, error) {
+	limit := int64(maxBody)
+	if isQuery(r) {
+		limit = maxQuery
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	if err != nil {
+		return nil, badRequest("the body ended early: %v", err)
+	}
+	if int64(len(body)) > limit {
+		return nil, faultf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", limit)
+	}
+	return body, nil
+}
+
+// sessionSeq returns the sequence in a session token such as 0:-1#5, 0 without one.
+func (x *exchange) sessionSeq() uint64 {
+	token, _, _ := strings.Cut(x.Header.Get("x-ms-session-token"), ",")
+	parts := strings.Split(token, "#")
+	if len(parts) < 2 {
+		return 0
+	}
+	seq, _ := strconv.ParseUint(parts[1], 10, 64)
+	return seq
+}
+
+// do sends a request to the database of x. A read waits for the state of the session token;
+// writes are answered by the writer, who has it.
+func (x *exchange) do(op, collection, id string, body []byte, opts ...client.RequestOption) (*client.Reply, error) {
+	waits := x.sessionSeq() > 0 && schema.OperationOf(op).Standby
+	if waits {
+		opts = append(opts, client.MinSeq(x.sessionSeq()))
+	}
+	answer, err := x.db.client.Do(x, op, collection, id, body, opts...)
+	switch {
+	case errors.Is(err, client.ErrTimeout) && waits && answer != nil:
+		return nil, &fault{status: http.StatusNotFound, substatus: sessionNotReached, message: "the state of the session token is not here yet: try again"}
+	case errors.Is(err, client.ErrCollectionNotFound):
+		x.db.forget(collection)
+		return nil, err
+	case errors.Is(err, client.ErrUnavailable):
+		return answer, x.explain(err)
+	}
+	return answer, err
+}
+
+// explain returns a 404 for a database that is not there.
+func (x *exchange) explain(err error) error {
+	names, listErr := x.options.Databases(x)
+	for _, name := range names {
+		if listErr != nil || name == x.db.name {
+			return err
+		}
+	}
+	if listErr != nil {
+		return err
+	}
+	return notFound("database %s does not exist", x.db.name)
+}
+
+// preferMinimal reports whether a write is answered without content.
+func (x *exchange) preferMinimal() bool {
+	return strings.EqualFold(x.Header.Get("Prefer"), "return=minimal")
+}
+
+// is reports whether a header says true, in any case.
+func is(r *http.Request, header string) bool {
+	return strings.EqualFold(r.Header.Get(header), "true")
+}
+
+// isQuery reports whether a POST is a query.
+func isQuery(r *http.Request) bool {
+	return is(r, "x-ms-documentdb-query") || is(r, "x-ms-documentdb-isquery") || is(r, "x-ms-cosmos-is-query-plan-request") ||
+		strings.HasPrefix(r.Header.Get("Content-Type"), "application/query+json")
+}
+
+// etagOf returns the etag of a header.
+func etagOf(r *http.Request, header string) string { return etagText(r.Header.Get(header)) }
+
+// etagText returns an etag without the quotes with which some SDKs send it.
+func etagText(text string) string { return strings.Trim(text, `"`) }
+
+// ifMatch returns the option for the header If-Match.
+func (x *exchange) ifMatch() []client.RequestOption {
+	if etag := etagOf(x.Request, "If-Match"); etag != "" && etag != "*" {
+		return []client.RequestOption{client.IfMatch(etag)}
+	}
+	return nil
+}
+
+// appendString appends a member of an object, with a comma before it.
+func appendString(dst []byte, name, value string) []byte {
+	return schema.AppendString(append(schema.AppendString(append(dst, ','), name), ':'), value)
+}

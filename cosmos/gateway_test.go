@@ -1,0 +1,429 @@
+package cosmos_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/cosmos"
+	"github.com/lapsedb/lapse/host"
+)
+
+// gateway is a server for tests with a gateway, and the database db in it.
+type gateway struct {
+	testing.TB
+	url    string
+	key    string
+	client *client.Client
+}
+
+// start serves databases in memory until the test ends.
+func start(t testing.TB, with host.Cosmos) *gateway {
+	t.Helper()
+	with.URL = "http://127.0.0.1:0"
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan host.Ready, 1), make(chan error, 1)
+	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	go func() {
+		ended <- host.Run(ctx, host.Options{Listen: "127.0.0.1:0", Cosmos: with, Test: &host.Test{At: at}, Events: func(e host.Event) {
+			if e, ok := e.(host.Ready); ok {
+				ready <- e
+			}
+		}})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	g := &gateway{TB: t, key: with.Key}
+	if g.key == "" {
+		g.key = cosmos.WellKnownKey
+	}
+	select {
+	case r := <-ready:
+		g.url = r.Cosmos
+		var err error
+		if g.client, err = client.Connect(r.URL, client.WithDatabase("db")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(g.client.Close)
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+	}
+	g.want(201, "POST", "dbs", `{"id":"DB"}`)
+	return g
+}
+
+// answer is a reply of the gateway.
+type answer struct {
+	*http.Response
+	text string
+}
+
+// ask sends a request with the signature of an SDK; headers are names and values in turn.
+func (g *gateway) ask(method, path, body string, headers ...string) answer {
+	g.Helper()
+	r, err := http.NewRequest(method, g.url+"/"+path, strings.NewReader(body))
+	if err != nil {
+		g.Fatal(err)
+	}
+	g.sign(r)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+		if headers[i+1] == "" {
+			r.Header.Del(headers[i])
+		}
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		g.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		g.Fatal(err)
+	}
+	return answer{response, string(text)}
+}
+
+func (g *gateway) sign(r *http.Request) {
+	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	kind, link := path[len(path)-1], strings.Join(path[:len(path)-1], "/")
+	if len(path)%2 == 0 {
+		kind, link = path[len(path)-2], strings.Join(path, "/")
+	}
+	g.signAs(r, kind, link, time.Now())
+}
+
+// signAs signs a request for a type of resource and a link.
+func (g *gateway) signAs(r *http.Request, kind, link string, at time.Time) {
+	date := at.UTC().Format(http.TimeFormat)
+	key, _ := base64.StdEncoding.DecodeString(g.key)
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "%s\n%s\n%s\n%s\n\n", strings.ToLower(r.Method), kind, link, strings.ToLower(date))
+	r.Header.Set("x-ms-date", date)
+	r.Header.Set("Authorization", url.QueryEscape("type=master&ver=1.0&sig="+base64.StdEncoding.EncodeToString(mac.Sum(nil))))
+}
+
+// want is ask, with the status that the reply must have.
+func (g *gateway) want(status int, method, path, body string, headers ...string) answer {
+	g.Helper()
+	a := g.ask(method, path, body, headers...)
+	if a.StatusCode != status {
+		g.Errorf("%s %s %.200s: %d %s, want %d", method, path, body, a.StatusCode, a.text, status)
+	}
+	if a.StatusCode >= 400 {
+		var fault struct{ Code, Message string }
+		if err := json.Unmarshal([]byte(a.text), &fault); err != nil || fault.Code == "" || fault.Message == "" {
+			g.Errorf("%s %s: the error is %s", method, path, a.text)
+		}
+	}
+	return a
+}
+
+// container creates a container with one path of its partition key.
+func (g *gateway) container(id, path, more string) {
+	g.Helper()
+	g.want(201, "POST", "dbs/db/colls", fmt.Sprintf(`{"id":%q,"partitionKey":{"paths":[%q]}%s}`, id, path, more))
+}
+
+func (g *gateway) advance(seconds int) {
+	g.Helper()
+	g.want(200, "POST", "_lapse/clock", fmt.Sprintf(`{"advance":%d}`, seconds), "Content-Type", "application/json", "Authorization", "")
+}
+
+// of is the header of a partition key.
+func of(values string) []string { return []string{"x-ms-documentdb-partitionkey", values} }
+
+// query returns the rows of a query within all partitions, page by page.
+func (g *gateway) query(container, query, size string, between func()) (pages [][]string) {
+	g.Helper()
+	token := ""
+	for {
+		body, _ := json.Marshal(map[string]string{"query": query})
+		a := g.want(200, "POST", "dbs/db/colls/"+container+"/docs", string(body), "Content-Type", "application/query+json", "x-ms-documentdb-partitionkeyrangeid", "0",
+			"x-ms-max-item-count", size, "x-ms-continuation", token)
+		var page struct{ Documents []json.RawMessage }
+		if err := json.Unmarshal([]byte(a.text), &page); err != nil {
+			g.Fatal(err)
+		}
+		var rows []string
+		for _, row := range page.Documents {
+			rows = append(rows, string(row))
+		}
+		pages = append(pages, rows)
+		if token = a.Header.Get("x-ms-continuation"); token == "" {
+			return pages
+		}
+		between()
+	}
+}
+
+// TestDoors: only signed requests under a known name and from no page are answered.
+func TestDoors(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.want(200, "GET", "dbs/db", "")
+	other := *g
+	other.key = base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 64)))
+	other.want(401, "GET", "dbs/db", "")
+	g.want(401, "GET", "dbs/db", "", "Authorization", "")
+	g.want(401, "GET", "dbs/db", "", "Authorization", "%zz")
+	g.want(401, "GET", "dbs/db", "", "x-ms-date", time.Now().Add(-16*time.Minute).UTC().Format(http.TimeFormat))
+	g.want(200, "GET", "dbs/db", "", "Authorization", url.QueryEscape("type=aad&ver=1.0&sig=a.b.c"))
+	g.want(401, "GET", "dbs/db", "", "Authorization", url.QueryEscape("type=resource&ver=1.0&sig=a"))
+	for _, path := range []string{"dbs/db", "_lapse/clock"} {
+		g.want(403, "GET", path, "", "Host", "evil.example")
+		a := g.want(403, "GET", path, "", "Origin", g.url)
+		for name := range a.Header {
+			if strings.HasPrefix(name, "Access-Control") {
+				t.Errorf("%s has %s", path, name)
+			}
+		}
+	}
+	for range 3 {
+		r, _ := http.NewRequest("GET", g.url+"/dbs/db", nil)
+		g.signAs(r, "dbs", "dbs/db", time.Now().Add(-16*time.Minute))
+		if response, err := http.DefaultClient.Do(r); err != nil || response.StatusCode != 401 {
+			t.Errorf("an old signature: %v, %v", response, err)
+		}
+	}
+	own := start(t, host.Cosmos{Key: other.key})
+	own.want(200, "GET", "dbs/db", "")
+	own.want(401, "GET", "dbs/db", "", "Authorization", url.QueryEscape("type=aad&ver=1.0&sig=a.b.c"))
+}
+
+// TestRefusals: what isn't served, and what is malformed, is an error of Cosmos DB's form.
+func TestRefusals(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("c", "/k", "")
+	for _, c := range []struct {
+		status             int
+		method, path, body string
+		headers            []string
+		says               string
+	}{
+		{400, "POST", "dbs/db/colls/c/sprocs", `{}`, nil, "stored procedures"},
+		{400, "POST", "dbs/db/colls/c/triggers", `{}`, nil, "triggers"},
+		{400, "GET", "dbs/db/users", "", nil, "users"},
+		{400, "GET", "nothing", "", nil, "path"},
+		{405, "PATCH", "dbs/db", "", nil, "PATCH"},
+		{400, "POST", "dbs", `{"id":"ä"}`, nil, "makes no name"},
+		{400, "POST", "dbs", `{"id":`, nil, "no JSON"},
+		{404, "GET", "dbs/none/colls/c", "", nil, "none"},
+		{400, "POST", "dbs/db/colls", `{"id":"a b","partitionKey":{"paths":["/k"]}}`, nil, "id"},
+		{400, "POST", "dbs/db/colls", `{"id":"d","partitionKey":{"paths":["/a/[]"]}}`, nil, "path"},
+		{400, "POST", "dbs/db/colls", `{"id":"d","partitionKey":{"paths":["/a","/b","/c","/d"]}}`, nil, "3 paths"},
+		{400, "POST", "dbs/db/colls", `{"id":"d","partitionKey":{"paths":["/_ts"]}}`, nil, "path"},
+		{400, "POST", "dbs/db/colls", `{"id":"d","partitionKey":{"paths":["/k"]},"x":"` + strings.Repeat("x", 17<<10) + `"}`, nil, "too large"},
+		{400, "POST", "dbs/db/colls/c/docs", `{"id":"a","k":"v"}`, nil, "partition key"},
+		{400, "POST", "dbs/db/colls/c/docs", `{"id":"a","k":"v"}`, of(`["w"]`), "partition key"},
+		{400, "POST", "dbs/db/colls/c/docs", `{"id":"a","k":[]}`, of(`["w"]`), "array"},
+		{400, "POST", "dbs/db/colls/c/docs", `{"k":"v"}`, of(`["v"]`), "id"},
+		{400, "POST", "dbs/db/colls/c/docs", `{"id":"","k":"v"}`, of(`["v"]`), "id"},
+		{400, "POST", "dbs/db/colls/c/docs", `{"id":"a","k":"v"`, of(`["v"]`), "JSON"},
+		{413, "POST", "dbs/db/colls/c/docs", strings.Repeat(" ", 2<<20+1), of(`["v"]`), "more than"},
+		{404, "GET", "dbs/db/colls/c/docs/a", "", of(`["v"]`), "a"},
+		{400, "PATCH", "dbs/db/colls/c/docs/a", `[]`, of(`["v"]`), "1 to 10"},
+		{400, "POST", "dbs/db/colls/c/docs", `{"query":"SELECT udf.f(c) FROM c"}`, []string{"x-ms-documentdb-query", "true"}, ""},
+		{400, "POST", "dbs/db/colls/c/docs", `[]`, []string{"x-ms-cosmos-is-batch-request", "true"}, "1 to 100"},
+		{400, "GET", "dbs/db/colls/c/docs", "", []string{"A-IM", "Full-Fidelity Feed"}, "from now"},
+		{400, "GET", "dbs/db/colls/c/docs", "", []string{"x-ms-continuation", "x!"}, "continuation"},
+		{400, "GET", "dbs//colls", "", nil, "empty"},
+	} {
+		if a := g.want(c.status, c.method, c.path, c.body, c.headers...); !strings.Contains(a.text, c.says) {
+			t.Errorf("%s %s: %s, want it to say %q", c.method, c.path, a.text, c.says)
+		}
+	}
+	if a := g.want(404, "GET", "dbs/db/colls/c/docs/a", "", append(of(`["v"]`), "x-ms-session-token", "0:-1#999")...); a.Header.Get("x-ms-substatus") != "1002" {
+		t.Errorf("a state that isn't there yet has substatus %q: %s", a.Header.Get("x-ms-substatus"), a.text)
+	}
+	if a := g.want(404, "GET", "dbs/db/colls/none", ""); a.Header.Get("x-ms-substatus") != "1003" {
+		t.Errorf("a container that isn't there has substatus %q", a.Header.Get("x-ms-substatus"))
+	}
+}
+
+// TestBothWorlds: an item's expiry is an event with its content, a document of the form of an
+// item is one, and another document is none.
+func TestBothWorlds(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("orders", "/customerId", `,"defaultTtl":-1`)
+	g.want(201, "POST", "dbs/db/colls/orders/docs", `{"total":1.50,"id":"SO05","customerId":"C1","ttl":60}`, of(`["C1"]`)...)
+	g.advance(60)
+	g.want(404, "GET", "dbs/db/colls/orders/docs/SO05", "", of(`["C1"]`)...)
+	for e, err := range g.client.Changes(t.Context(), client.FromStart(), client.OfType(client.DocumentExpired)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := `{"total":1.50,"id":"C1:SO05","customerId":"C1","ttl":60}`; e.ID != "C1:SO05" || string(e.Body) != want {
+			t.Errorf("%s expired with %s", e.ID, e.Body)
+		}
+		break
+	}
+	orders, err := g.client.Collection(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, customer := range map[string]string{"C1:mine": "C1", "C2:not": "C1", "plain": "C1"} {
+		if _, err := client.Create(t.Context(), orders, id, map[string]string{"customerId": customer}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a := g.want(200, "GET", "dbs/db/colls/orders/docs/mine", "", of(`["C1"]`)...); !strings.HasPrefix(a.text, `{"id":"mine","customerId":"C1","_ts":`) {
+		t.Error(a.text)
+	}
+	g.want(404, "GET", "dbs/db/colls/orders/docs/not", "", of(`["C2"]`)...)
+	g.want(404, "DELETE", "dbs/db/colls/orders/docs/not", "", of(`["C2"]`)...)
+	g.want(404, "PUT", "dbs/db/colls/orders/docs/not", `{"id":"not","customerId":"C2"}`, of(`["C2"]`)...)
+	for _, upsert := range []string{"true", "false"} {
+		if a := g.want(409, "POST", "dbs/db/colls/orders/docs", `{"id":"not","customerId":"C2"}`, append(of(`["C2"]`), "x-ms-documentdb-is-upsert", upsert)...); !strings.Contains(a.text, "C2:not") {
+			t.Error(a.text)
+		}
+	}
+	if pages := g.query("orders", "SELECT VALUE c.id FROM c", "10", nil); fmt.Sprint(pages) != `[["mine"]]` {
+		t.Error(pages)
+	}
+	if pages := g.query("orders", "SELECT VALUE COUNT(1) FROM c", "10", nil); fmt.Sprint(pages) != `[[1]]` {
+		t.Error(pages)
+	}
+	if err := client.Hold(t.Context(), orders, "C1:mine", "audit"); err != nil {
+		t.Fatal(err)
+	}
+	g.want(423, "DELETE", "dbs/db/colls/orders/docs/mine", "", of(`["C1"]`)...)
+}
+
+// TestDefinitions: a container's definition stands in the metadata, and PUT keeps what Cosmos
+// DB has no word for.
+func TestDefinitions(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("c", "/k", `,"defaultTtl":60,"uniqueKeyPolicy":{},"indexingPolicy":{"indexingMode":"Consistent","includedPaths":[{"path":"/a/b/?"},{"path":"/*"}]}`)
+	coll, err := g.client.ChangeCollection(t.Context(), "c", client.WarnBefore(5*time.Second), client.IncludePaths("/mine"))
+	if err != nil || !slices.Equal(coll.Info().IncludedPaths, []string{"/a/b", "/mine"}) || !strings.Contains(coll.Info().Metadata["cosmos"], `"uniqueKeyPolicy":{}`) {
+		t.Fatalf("%+v, %v", coll, err)
+	}
+	a := g.want(200, "PUT", "dbs/db/colls/c", `{"id":"c","partitionKey":{"paths":["/k"]},"indexingPolicy":{"includedPaths":[{"path":"/x/?"}]}}`)
+	for _, part := range []string{`"id":"c"`, `"version":2`, `"includedPaths":[{"path":"/x/?"}]`, `"indexingMode":"consistent"`} {
+		if !strings.Contains(a.text, part) {
+			t.Errorf("%s lacks %s", a.text, part)
+		}
+	}
+	if coll, err = g.client.Collection(t.Context(), "c"); err != nil || coll.Info().WarnBefore != 5 || coll.Info().DefaultTTL != client.TTLOff || !slices.Equal(coll.Info().IncludedPaths, []string{"/mine", "/x"}) {
+		t.Errorf("%+v, %v", coll, err)
+	}
+	if _, err := g.client.CreateCollection(t.Context(), "plain"); err != nil {
+		t.Fatal(err)
+	}
+	if a := g.want(200, "GET", "dbs/db/colls/plain", ""); !strings.Contains(a.text, `"paths":["/id"]`) {
+		t.Error(a.text)
+	}
+	if _, err := g.client.CreateCollection(t.Context(), "wrong", client.Metadata("cosmos", "{")); err != nil {
+		t.Fatal(err)
+	}
+	g.want(500, "GET", "dbs/db/colls/wrong", "")
+	g.want(500, "POST", "dbs/db/colls/wrong/docs", `{"id":"a"}`, of(`["a"]`)...)
+}
+
+// TestPagesAcrossDeadlines: items that expire between two pages neither show nor hide others.
+func TestPagesAcrossDeadlines(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("c", "/k", `,"defaultTtl":-1`)
+	for i := range 9 {
+		ttl := -1
+		if i == 1 || i == 4 {
+			ttl = 60
+		}
+		g.want(201, "POST", "dbs/db/colls/c/docs", fmt.Sprintf(`{"id":"%d","k":"%d","n":%d,"ttl":%d}`, i, i%2, i, ttl), of(fmt.Sprintf(`["%d"]`, i%2))...)
+	}
+	for _, c := range []struct{ query, want string }{
+		{"SELECT VALUE c.n FROM c ORDER BY c.n", "[[0 1 2] [3 5 6] [7 8]]"},
+	} {
+		pages := g.query("c", c.query, "3", func() { g.advance(60) })
+		if fmt.Sprint(pages) != c.want {
+			t.Errorf("%s: %v, want %s", c.query, pages, c.want)
+		}
+	}
+}
+
+// TestClock: the clocks of all databases move, or that of one; a database is opened at the
+// latest time of all.
+func TestClock(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	now := func() string { return g.want(200, "GET", "_lapse/clock", "", "Authorization", "").text }
+	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	if want := fmt.Sprintf(`{"now":%d}`, begin); now() != want {
+		t.Errorf("%s, want %s", now(), want)
+	}
+	g.want(200, "POST", "_lapse/clock?database=DB", `{"advance":10}`, "Content-Type", "application/json")
+	g.want(404, "POST", "_lapse/clock?database=none", `{"advance":10}`, "Content-Type", "application/json")
+	g.want(415, "POST", "_lapse/clock", `{"advance":10}`, "Content-Type", "text/plain")
+	for _, wrong := range []string{`{}`, `{"advance":-1}`, `{"advance":1.5}`, `{"advance":"1"}`, `{"advance":999999999999999}`} {
+		g.want(400, "POST", "_lapse/clock", wrong, "Content-Type", "application/json")
+	}
+	g.want(201, "POST", "dbs", `{"id":"later"}`)
+	later, err := client.New(g.client.Conn(), client.WithDatabase("later"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, err := later.TestClock().Now(t.Context()); err != nil || at.Unix() != begin+10 {
+		t.Errorf("it begins at %v, %v", at, err)
+	}
+	g.want(204, "DELETE", "dbs/later", "")
+	g.want(404, "GET", "dbs/later", "")
+}
+
+// FuzzRequests: whatever a client sends gets a reply of Cosmos DB's form.
+func FuzzRequests(f *testing.F) {
+	g := start(f, host.Cosmos{})
+	g.container("c", "/k", "")
+	for _, body := range []string{`{"id":"a","k":"v"}`, `[{"operationType":"Patch","id":"a","resourceBody":{"operations":[{"op":"add","path":"/-","value":[]}]}}]`,
+		`[{"operationType":"Create","partitionKey":"[\"v\"]","resourceBody":{"id":"a","k":"v"}}]`, `{"query":"SELECT * FROM c"}`, `[{"op":"move","from":"/a","path":"/b/0"}]`} {
+		for _, path := range []string{"dbs/db/colls", "dbs/db/colls/c", "dbs/db/colls/c/docs", "dbs/db/colls/c/docs/a", "offers/x"} {
+			f.Add("POST", path, body, `["v"]`)
+			f.Add("PATCH", path, body, `["v"]`)
+		}
+	}
+	f.Fuzz(func(t *testing.T, method, path, body, key string) {
+		g := *g
+		g.TB = t
+		target, err := url.Parse(g.url + "/" + path)
+		if err != nil || target.Host+target.Scheme != strings.TrimPrefix(g.url, "http://")+"http" || len(method) > 10 {
+			t.Skip()
+		}
+		r, err := http.NewRequest(method, target.String(), strings.NewReader(body))
+		if err != nil {
+			t.Skip()
+		}
+		r.Header.Set("Authorization", url.QueryEscape("type=aad&ver=1.0&sig=a.b.c"))
+		r.Header.Set("x-ms-documentdb-partitionkey", key)
+		if strings.HasPrefix(body, "[") {
+			r.Header.Set("x-ms-cosmos-is-batch-request", "true")
+		} else if strings.HasPrefix(body, `{"q`) {
+			r.Header.Set("x-ms-documentdb-query", "true")
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Skip() // what Go's client does not send
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		if response.StatusCode == 500 || response.StatusCode >= 400 && method != "HEAD" && !strings.HasPrefix(string(text), `{"code":"`) && response.Header.Get("x-ms-request-charge") != "" {
+			t.Errorf("%s %q %q: %d %s", method, path, body, response.StatusCode, text)
+		}
+	})
+}

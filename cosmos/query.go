@@ -1,0 +1,360 @@
+package cosmos
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/cosmos/sql"
+	"github.com/lapsedb/lapse/schema/values"
+)
+
+// Limits of a query.
+const (
+	maxExamined  = 5_000_000 // documents of one request
+	pauseAfter   = 50_000    // documents, where a page can go on from its last item
+	maxKept      = 64 << 20  // bytes of rows kept for ORDER BY and DISTINCT
+	maxPageBytes = 4 << 20   // of the rows of a page, but for the last one
+	defaultPage  = 100       // rows
+	maxPage      = 1000
+)
+
+// parseQuery reads the query in the body.
+func (x *exchange) parseQuery() (*sql.Query, error) {
+	var given struct {
+		Query      string          `json:"query"`
+		Parameters []sql.Parameter `json:"parameters"`
+	}
+	if err := json.Unmarshal(x.body, &given); err != nil {
+		return nil, badRequest("the query is not JSON: %v", err)
+	}
+	q, err := sql.Parse(given.Query, given.Parameters)
+	if err != nil {
+		return nil, badRequest("%v", err)
+	}
+	return q, nil
+}
+
+// list is the reply with all resources, or those rows that a query makes of them.
+func list(member, rid string, resources [][]byte, q *sql.Query) (*reply, error) {
+	rows := func(yield func([]byte, error) bool) {
+		for _, resource := range resources {
+			if !yield(resource, nil) {
+				return
+			}
+		}
+	}
+	if q != nil {
+		rows = q.Run(rows, maxKept)
+	}
+	p := newPage(member, rid)
+	for row, err := range rows {
+		if err != nil {
+			return nil, queryFault(err)
+		}
+		p.add(row)
+	}
+	return p.reply(), nil
+}
+
+// page is a list of rows in the making.
+type page struct {
+	body []byte
+	rows int
+}
+
+func newPage(member, rid string) *page {
+	return &page{body: fmt.Appendf(nil, `{"_rid":"%s","%s":[`, rid, member)}
+}
+
+func (p *page) add(row []byte) {
+	p.body = append(comma(p.body), row...)
+	p.rows++
+}
+
+func (p *page) reply() *reply {
+	count := strconv.Itoa(p.rows)
+	return &reply{status: http.StatusOK, body: append(append(append(p.body, `],"_count":`...), count...), '}'), header: map[string]string{
+		"x-ms-item-count":               count,
+		"x-ms-documentdb-query-metrics": "totalExecutionTimeInMs=0.00;retrievedDocumentCount=" + count + ";outputDocumentCount=" + count,
+	}}
+}
+
+// queryFault returns the error of a query that lapse or the evaluation stopped as a 400.
+func queryFault(err error) error {
+	coded, ok := errors.AsType[*client.Error](err)
+	if errors.Is(err, sql.ErrTooLarge) || ok && (errors.Is(coded, client.ErrTooLarge) || errors.Is(coded, client.ErrBadQuery)) {
+		return badRequest("%v", err)
+	}
+	return err
+}
+
+// place is where the next page of a query begins, as a continuation.
+type place struct {
+	Span   int    `json:"s,omitempty"`
+	Cursor string `json:"c,omitempty"` // of lapse's page
+	After  string `json:"a,omitempty"` // document's id
+	Key    []byte `json:"k,omitempty"` // of the document, by which the query orders
+	Skip   int    `json:"o,omitempty"` // rows, where a page cannot go on from its last item
+}
+
+func (p place) String() string {
+	text, _ := json.Marshal(p) // strings and numbers
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// continuation returns the place at which the request goes on.
+func (x *exchange) continuation() (p place, err error) {
+	token := x.Header.Get("x-ms-continuation")
+	if token == "" {
+		return p, nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil || p.Span < 0 || p.Skip < 0 {
+		return p, badRequest("x-ms-continuation %.80q is not one that this gateway gave", token)
+	}
+	return p, nil
+}
+
+// pageSize returns the most rows of a page.
+func (x *exchange) pageSize() (int, error) {
+	text := x.Header.Get("x-ms-max-item-count")
+	if text == "" {
+		return defaultPage, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < -1 || n == 0 {
+		return 0, badRequest("x-ms-max-item-count %.40q: use a number from 1 on, or -1", text)
+	}
+	if n < 0 || n > maxPage {
+		n = maxPage
+	}
+	return n, nil
+}
+
+// readAll is the query for all items.
+func (x *exchange) readAll(c *container) (*reply, error) {
+	q, err := sql.Parse("SELECT * FROM c", nil)
+	if err != nil {
+		return nil, err
+	}
+	s, err := x.selection(c, q)
+	if err != nil {
+		return nil, err
+	}
+	return x.pageOf(c, q, s, false)
+}
+
+// query answers a page of a query.
+func (x *exchange) query(c *container) (*reply, error) {
+	q, err := x.parseQuery()
+	if err != nil {
+		return nil, err
+	}
+	s, err := x.selection(c, q)
+	if err != nil {
+		return nil, err
+	}
+	cross := !s.single && x.Header.Get("x-ms-documentdb-partitionkeyrangeid") == ""
+	switch {
+	case cross && !is(x.Request, "x-ms-documentdb-query-enablecrosspartition"):
+		return c.failed(nil), badRequest("the query spans partitions: give a partition key, or enable cross partition queries")
+	case cross && q.NeedsPlan():
+		return c.failed(nil), &fault{status: http.StatusBadRequest, substatus: crossPartition, extra: string(planOf(q)),
+			message: "The provided cross partition query can not be directly served by the gateway: ask for its plan first"}
+	}
+	out, err := x.pageOf(c, q, s, !s.single)
+	if err == nil && is(x.Request, "x-ms-cosmos-populateindexmetrics") {
+		out.header["x-ms-cosmos-index-utilization"] = base64.StdEncoding.EncodeToString([]byte(
+			`{"UtilizedSingleIndexes":[],"PotentialSingleIndexes":[],"UtilizedCompositeIndexes":[],"PotentialCompositeIndexes":[]}`))
+	}
+	return out, err
+}
+
+// pageOf answers a page. After a full one that is said to be open there is always another.
+func (x *exchange) pageOf(c *container, q *sql.Query, s *selection, open bool) (*reply, error) {
+	at, err := x.continuation()
+	if err != nil {
+		return nil, err
+	}
+	size, err := x.pageSize()
+	if err != nil {
+		return nil, err
+	}
+	if q.CountsAll() && s.everything() && c.byID() {
+		return x.countAll(c)
+	}
+	r := &reader{x: x, c: c, s: s, at: at, limit: pauseAfter}
+	if q.NeedsPlan() {
+		r.at, r.limit = place{}, 0
+	}
+	if q.CountsAll() {
+		r.columns = c.columns()
+	}
+	read := r.page
+	if q.Ordered() {
+		read = r.orderedPage
+	}
+	p, next, err := read(q, size, at)
+	if err != nil {
+		return c.failed(nil), queryFault(err)
+	}
+	out := p.reply()
+	out.seq, out.about = r.seq, c.about()
+	if next != nil && (next.more || open && p.rows == size) {
+		out.header["x-ms-continuation"] = next.String()
+	}
+	return out, nil
+}
+
+// next is the place after a page, and whether there is more as far as that is known.
+type next struct {
+	place
+	more bool
+}
+
+// page collects the rows of a page; there is no next place after the end.
+func (r *reader) page(q *sql.Query, size int, from place) (*page, *next, error) {
+	p, n := newPage("Documents", r.c.rid), 0
+	var end *next
+	for row, err := range q.Run(r.items(), maxKept) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if n++; q.NeedsPlan() && n <= from.Skip {
+			continue
+		}
+		if end != nil {
+			end.more = true
+			return p, end, nil
+		}
+		p.add(row)
+		if p.rows == size || len(p.body) > maxPageBytes {
+			end = &next{place: r.at}
+			if q.NeedsPlan() {
+				end.place = place{Skip: n}
+			} else if r.more() {
+				end.more = true
+				return p, end, nil
+			}
+		}
+	}
+	if r.paused {
+		return p, &next{place: r.at, more: true}, nil
+	}
+	return p, end, nil
+}
+
+// maxKey is the longest key of an order in a continuation, in bytes.
+const maxKey = 4 << 10
+
+// orderedPage collects the rows of a page that goes on after an item in the order of the query:
+// items that expire between two pages hide no others.
+func (r *reader) orderedPage(q *sql.Query, size int, from place) (*page, *next, error) {
+	p, n := newPage("Documents", r.c.rid), 0
+	var end *next
+	for it, err := range q.First(size+1, r.itemsAfter(q, from), maxKept) {
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case n == size || len(p.body) > maxPageBytes:
+			if end.more = true; len(end.Key) > maxKey {
+				return nil, nil, badRequest("the query orders by values of more than %d bytes, after which no page can go on: ask for larger pages", maxKey)
+			}
+			return p, end, nil
+		}
+		n++
+		if row := q.Row(it); len(row) > 0 {
+			p.add(row)
+		}
+		document, err := r.c.documentOf(it)
+		if err != nil {
+			return nil, nil, err
+		}
+		end = &next{place: place{Key: q.Key(it), After: document}}
+	}
+	if n < size {
+		end = nil
+	}
+	return p, end, nil
+}
+
+// itemsAfter yields the items that come after a place in the order of a query.
+func (r *reader) itemsAfter(q *sql.Query, from place) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for it, err := range r.items() {
+			if err == nil && from.Key != nil && cmp.Or(bytes.Compare(q.Key(it), from.Key), strings.Compare(r.at.After, from.After)) <= 0 {
+				continue
+			}
+			if !yield(it, err) {
+				return
+			}
+		}
+	}
+}
+
+// documentOf returns the id of the document that has an item.
+func (c *container) documentOf(it values.Value) (string, error) {
+	id := string(it.At([]string{"id"}).Text())
+	key, err := c.keyOf(it, id)
+	if err != nil {
+		return "", err
+	}
+	document, _, err := c.documentID(key, id)
+	return document, err
+}
+
+// countAll counts documents in one request, where each is an item.
+func (x *exchange) countAll(c *container) (*reply, error) {
+	answer, err := x.do("query", c.name(), "", []byte(`{"count":true}`))
+	if err != nil {
+		return c.failed(answer), queryFault(err)
+	}
+	p := newPage("Documents", c.rid)
+	p.add(values.Value(answer.Body).At([]string{"count"}))
+	out := p.reply()
+	out.seq, out.about = answer.Seq, c.about()
+	return out, nil
+}
+
+// plan answers a request for the plan of a query: as there is one range, nothing is to merge.
+func (x *exchange) plan() (*reply, error) {
+	q, err := x.parseQuery()
+	if err != nil {
+		return nil, err
+	}
+	return &reply{status: http.StatusOK, body: planOf(q)}, nil
+}
+
+func planOf(q *sql.Query) []byte {
+	return fmt.Appendf(nil, `{"partitionedQueryExecutionInfoVersion":2,"queryInfo":{"distinctType":"None","top":null,"offset":null,"limit":null,"orderBy":[],"orderByExpressions":[],`+
+		`"groupByExpressions":[],"groupByAliases":[],"aggregates":[],"groupByAliasToAggregateType":{},"rewrittenQuery":"","hasSelectValue":%t,"dCountInfo":null,"hasNonStreamingOrderBy":false},`+
+		`"queryRanges":[{"min":"","max":"FF","isMinInclusive":true,"isMaxInclusive":false}]}`, q.HasSelectValue())
+}
+
+// items yields the items that the selection reads.
+func (r *reader) items() iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for {
+			it, ok, err := r.next()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !ok || !yield(it.body, nil) {
+				return
+			}
+		}
+	}
+}

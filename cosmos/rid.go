@@ -1,0 +1,50 @@
+package cosmos
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+)
+
+// Resource ids are digests of names: 4 bytes of a database, 8 of a container and 16 of an
+// item, each of which begins with those of its parent. That of a container is also of its
+// partition key, so that a container of the same name with another key is another one to the
+// SDKs, which remember the key by the resource id.
+
+func digest(texts ...string) []byte {
+	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
+	return sum[:]
+}
+
+func databaseRID(name string) string { return encodeRID(digest(name)[:4]) }
+
+// containerRID has the high bit of its fifth byte set: SDKs take others for those of users.
+func containerRID(database, name string, paths []string) string {
+	own := digest(append([]string{database, name}, paths...)...)[:4]
+	own[0] |= 0x80
+	return encodeRID(append(digest(database)[:4], own...))
+}
+
+// itemRID has a last byte whose high half is 0, which says that it is an item.
+func itemRID(container, document string) string {
+	own := digest(container, document)[:8]
+	own[7] &= 0x0F
+	parent, _ := decodeRID(container)
+	return encodeRID(append(parent, own...))
+}
+
+func encodeRID(rid []byte) string {
+	return strings.ReplaceAll(base64.StdEncoding.EncodeToString(rid), "/", "-")
+}
+
+func decodeRID(text string) ([]byte, bool) {
+	rid, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(text, "-", "/"))
+	return rid, err == nil
+}
+
+// isRID reports whether a segment of a path is a resource id of n bytes. No name of lapse
+// ends with =, as those do.
+func isRID(text string, n int) bool {
+	rid, ok := decodeRID(text)
+	return ok && len(rid) == n && strings.HasSuffix(text, "=")
+}

@@ -1,0 +1,300 @@
+package cosmos
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/lapsedb/lapse/cosmos/sql"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/values"
+)
+
+// maxSpans is the most spans of a selection; a query of more reads more documents than needed.
+const maxSpans = 100
+
+// selection is what lapse is asked for, to find the items of a query: spans in the order of
+// documents' ids, each a prefix of ids.
+type selection struct {
+	prefixes []string // sorted; one empty prefix for all
+	exact    bool     // the prefixes are whole ids
+	single   bool     // all is in one partition
+	start    string   // effective partition keys from here on, "" for all
+	end      string   // and before
+	where    string   // a condition of lapse, "" for none
+	params   json.RawMessage
+}
+
+// everything reports whether all items are selected.
+func (s *selection) everything() bool {
+	return !s.exact && s.prefixes[0] == "" && s.start == "" && s.end == "" && s.where == ""
+}
+
+// selection returns what has to be read for a query.
+func (x *exchange) selection(c *container, q *sql.Query) (*selection, error) {
+	key, err := x.keyHeader()
+	if err != nil {
+		return nil, err
+	}
+	if len(key) > len(c.paths) {
+		return nil, c.checkKey(key)
+	}
+	s := &selection{start: x.Header.Get("x-ms-start-epk"), end: x.Header.Get("x-ms-end-epk")}
+	equal := q.Equalities()
+	candidates := make([][]values.Value, 0, len(c.paths)+1)
+	for i := range c.paths {
+		if i < len(key) {
+			candidates = append(candidates, []values.Value{key[i]})
+		} else if found := valuesOf(equal, c.paths[i]); found != nil {
+			candidates = append(candidates, found)
+		} else {
+			break
+		}
+	}
+	s.single = len(key) > 0
+	if !s.single && len(candidates) == len(c.paths) {
+		s.single = !slices.ContainsFunc(candidates, func(list []values.Value) bool { return len(list) > 1 })
+	}
+	s.span(c, candidates, valuesOf(equal, []string{"id"}))
+	s.narrow(c, equal)
+	return s, nil
+}
+
+// valuesOf returns the values that a query demands at a path, nil if it demands none.
+func valuesOf(equal []sql.Equality, path []string) []values.Value {
+	for _, e := range equal {
+		if slices.Equal(e.Path, path) {
+			return e.Values
+		}
+	}
+	return nil
+}
+
+// span sets the prefixes for the values that the first paths of the partition key may have,
+// and the ids that the item may have; nil for any.
+func (s *selection) span(c *container, candidates [][]values.Value, ids []values.Value) {
+	if c.byID() {
+		s.prefixes, s.exact = []string{""}, false
+		if len(candidates) > 0 && len(candidates[0]) <= maxSpans {
+			s.prefixes, s.exact = c.documentsOf(partitionKeys(candidates), nil), true
+		}
+		return
+	}
+	keys := partitionKeys(candidates)
+	if len(keys[0]) == len(c.paths) && ids != nil && len(keys)*len(ids) <= maxSpans {
+		s.prefixes, s.exact = c.documentsOf(keys, ids), true
+		return
+	}
+	for _, key := range keys {
+		s.prefixes = append(s.prefixes, key.prefix())
+	}
+	s.prefixes = sorted(s.prefixes)
+}
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// partitionKeys returns all combinations of values, or of those of the first paths where there
+// would be too many.
+func partitionKeys(candidates [][]values.Value) []partitionKey {
+	keys := []partitionKey{{}}
+	for _, list := range candidates {
+		var longer []partitionKey
+		for _, key := range keys {
+			for _, v := range list {
+				longer = append(longer, append(key[:len(key):len(key)], v))
+			}
+		}
+		if len(longer) > maxSpans {
+			break
+		}
+		keys = longer
+	}
+	return keys
+}
+
+// documentsOf returns the ids of the documents with these keys and ids of items.
+func (c *container) documentsOf(keys []partitionKey, ids []values.Value) (documents []string) {
+	for _, key := range keys {
+		if c.byID() {
+			ids = key
+		}
+		for _, id := range ids {
+			if id.Kind() != values.String {
+				continue
+			}
+			if document, _, err := c.documentID(key, string(id.Text())); err == nil {
+				documents = append(documents, document)
+			}
+		}
+	}
+	return sorted(documents)
+}
+
+// narrow hands down what the query demands of an indexed path.
+func (s *selection) narrow(c *container, equal []sql.Equality) {
+	if s.exact || s.prefixes[0] != "" || c.info.IndexingMode != schema.Consistent {
+		return
+	}
+	for _, e := range equal {
+		if len(e.Values) != 1 || e.Values[0].Kind() >= values.Array || isID(e.Path) || isSystem(e.Path[0]) || !slices.Contains(c.info.IncludedPaths, e.Path.String()) {
+			continue
+		}
+		var where strings.Builder
+		where.WriteString("doc")
+		for _, name := range e.Path {
+			where.Write(append(schema.AppendString([]byte{'['}, name), ']'))
+		}
+		where.WriteString(" == params.value")
+		s.where, s.params = where.String(), json.RawMessage(`{"value":`+string(e.Values[0])+`}`)
+		return
+	}
+}
+
+// inRange reports whether an item is in the range of effective partition keys.
+func (s *selection) inRange(c *container, it values.Value, id string) bool {
+	if s.start == "" && s.end == "" {
+		return true
+	}
+	key, err := c.keyOf(it, id)
+	if err != nil {
+		return false
+	}
+	epk := key.effective(len(c.paths) > 1)
+	return epk >= s.start && (s.end == "" || epk < s.end)
+}
+
+// reader reads the items of a selection one by one.
+type reader struct {
+	x       *exchange
+	c       *container
+	s       *selection
+	columns []string // pointers of all that is needed of a document; nil for the whole
+	at      place    // of the last item
+	seq     uint64
+
+	documents []values.Value // of the page, that are not read yet
+	cursor    string         // of the next page
+	begun     bool           // a page of the span was read
+	examined  int
+	limit     int  // of documents examined for this page, 0 for none
+	paused    bool // at the limit: the query may go on at the place
+}
+
+// columns returns what it takes to see whether a document is an item.
+func (c *container) columns() []string {
+	all := []string{"/id"}
+	if c.byID() {
+		return all
+	}
+	for _, path := range c.paths {
+		all = append(all, values.Pointer(path).String())
+	}
+	return sorted(append(all, "/"+itemID))
+}
+
+// next returns the next item; ok is false after the last.
+func (r *reader) next() (it item, ok bool, err error) {
+	for {
+		for len(r.documents) > 0 {
+			document := r.documents[0]
+			r.documents = r.documents[1:]
+			id := string(document.At([]string{"id"}).Text())
+			if id <= r.at.After && r.at.After != "" {
+				continue
+			}
+			r.at.After = id
+			if it, ok = r.c.itemIn(document); ok && r.s.inRange(r.c, document, it.id) {
+				return it, true, nil
+			}
+		}
+		if done, err := r.fetch(); done || err != nil {
+			return item{}, false, err
+		}
+	}
+}
+
+// more reports whether documents follow that were not read.
+func (r *reader) more() bool {
+	return len(r.documents) > 0 || r.cursor != "" || !r.s.exact && r.at.Span+1 < len(r.s.prefixes)
+}
+
+// fetch reads the next page of documents; done says that there is none.
+func (r *reader) fetch() (done bool, err error) {
+	switch {
+	case r.limit > 0 && r.examined >= r.limit && r.more():
+		if r.cursor != "" {
+			r.at.Cursor = r.cursor
+		}
+		r.paused = true
+		return true, nil
+	case r.examined >= maxExamined:
+		return false, badRequest("the query examines more than %d documents: narrow it by its partition key", maxExamined)
+	case r.s.exact:
+		return r.fetchExact()
+	case r.begun && r.cursor == "":
+		r.at = place{Span: r.at.Span + 1}
+	case r.begun:
+		r.at.Cursor = r.cursor
+	}
+	if r.at.Span >= len(r.s.prefixes) {
+		return true, nil
+	}
+	r.begun = true
+	body, _ := json.Marshal(r.request()) // strings and a number
+	answer, err := r.x.do("query", r.c.name(), "", body)
+	if err != nil {
+		return false, err
+	}
+	r.take(answer.Seq, values.Value(answer.Body).At([]string{"documents"}))
+	r.cursor = string(values.Value(answer.Body).At([]string{"cursor"}).Text())
+	return false, nil
+}
+
+func (r *reader) take(seq uint64, documents values.Value) {
+	r.seq = seq
+	documents.Elements(func(v values.Value) bool {
+		r.documents = append(r.documents, v)
+		r.examined++
+		return true
+	})
+}
+
+// queryRequest is a query of lapse.
+type queryRequest struct {
+	Where    string          `json:"where,omitempty"`
+	Params   json.RawMessage `json:"params,omitempty"`
+	IDPrefix string          `json:"idPrefix,omitempty"`
+	Select   []string        `json:"select,omitempty"`
+	Limit    int             `json:"limit"`
+	Cursor   string          `json:"cursor,omitempty"`
+}
+
+func (r *reader) request() queryRequest {
+	return queryRequest{Where: r.s.where, Params: r.s.params, IDPrefix: r.s.prefixes[r.at.Span], Select: r.columns, Limit: maxPage, Cursor: r.at.Cursor}
+}
+
+// fetchExact reads all documents whose ids are known.
+func (r *reader) fetchExact() (done bool, err error) {
+	if r.begun || len(r.s.prefixes) == 0 {
+		return true, nil
+	}
+	r.begun = true
+	b := newBatch()
+	for _, id := range r.s.prefixes {
+		b.add("get", id, nil, "")
+	}
+	results, answer, err := r.x.run(r.c, b, false)
+	if err != nil {
+		return false, err
+	}
+	r.seq = answer.Seq
+	for _, result := range results {
+		if result.Err == nil {
+			r.documents = append(r.documents, values.Value(result.Body))
+		}
+	}
+	return false, nil
+}
