@@ -25,6 +25,7 @@ type Ready struct {
 	URL       string // of the NATS server, for clients
 	Address   string // HOST:PORT at which the embedded NATS server listens; "" without one
 	Console   string // URL of the web console; "" if there is none
+	Cosmos    string // URL of the gateway for Cosmos DB's SDKs; "" if there is none
 	Databases []Served
 	// Live returns why only a restart helps, as /healthz does: nil while one database makes
 	// progress. It may be called until Run returns.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // run is one call of Run.
@@ -16,6 +17,7 @@ type run struct {
 	Options
 	monitors  monitors
 	console   *ConsoleServer
+	cosmos    *CosmosServer
 	target    *target
 	databases *databases
 }
@@ -59,6 +61,10 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	defer r.console.Close()
+	if r.cosmos, err = r.Cosmos.Listen(); err != nil {
+		return err
+	}
+	defer r.cosmos.Close()
 	opened, stopReloads := r.reloads(ctx)
 	defer stopReloads()
 	r.at("opening NATS")
@@ -196,8 +202,13 @@ func (r *run) keep(ctx context.Context, failure error, leave func()) error {
 		return errors.Join(err, stop())
 	}
 	defer end()
+	endCosmos, err := r.serveCosmos(func() []schema.DatabaseName { return r.target.Databases })
+	if err != nil {
+		return errors.Join(err, stop())
+	}
+	defer endCosmos()
 	r.Events(Ready{
-		URL: r.target.url, Address: r.target.address, Console: r.console.URL, Databases: r.databases.served(),
+		URL: r.target.url, Address: r.target.address, Console: r.console.URL, Cosmos: r.cosmos.Serving(), Databases: r.databases.served(),
 		Live: func() []string { return live(r.monitors.all(), len(r.databases.all) > 1) },
 	})
 	r.console.warn(r.Processor.Logger)

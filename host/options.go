@@ -52,6 +52,9 @@ type Options struct {
 	Profiles bool
 	// Console is the web console, which an External server cannot have.
 	Console Console
+	// Cosmos is the gateway for Cosmos DB's SDKs, which an External server cannot have. Where
+	// the embedded server has users, or others than this machine can connect, it needs a Key.
+	Cosmos Cosmos
 	// Test makes Run serve databases in memory, whose clocks clients move, instead of
 	// Databases; nil for none. It needs no StoreDir, and excludes External.
 	Test *Test
@@ -122,6 +125,8 @@ func (o Options) Check() error {
 		return optionsErrorf("--operator-nkey is for the embedded NATS server: add the user to the one of --nats-url or --context itself")
 	case o.External != nil && o.Console.Address != "":
 		return optionsErrorf("--console %s: serve has a console with the embedded NATS server only: run `lapse console` beside it", o.Console.Address)
+	case o.External != nil && o.Cosmos.URL != "":
+		return optionsErrorf("--cosmos %s: serve has a gateway with the embedded NATS server only: run `lapse cosmos` beside it", o.Cosmos.URL)
 	case o.External == nil && o.Processor.ReadOnly:
 		return optionsErrorf("--weight 0: no other process can write the databases of an embedded NATS server: give --nats-url")
 	case o.External == nil && o.Copies > 0:
@@ -189,6 +194,12 @@ func (o Options) checkEmbedded() (err error) {
 	}
 	if err := o.embedded().Check(); err != nil {
 		return optionsErrorf("%v", err)
+	}
+	if o.Cosmos.URL == "" || o.Cosmos.Key != "" {
+		return nil
+	}
+	if users, err := o.embedded().HasUsers(); err != nil || users {
+		return optionsErrorf("--cosmos %s: the NATS server has users, so the gateway needs a key of its own: give --cosmos-key-file FILE", o.Cosmos.URL)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -91,8 +92,13 @@ func (r *run) serveTest(ctx context.Context) error {
 	}
 	defer func() { _ = requests.Unsubscribe() }()
 	s.consoles.serve(r.console, options.Logger)
+	endCosmos, err := r.serveCosmos(s.names)
+	if err != nil {
+		return err
+	}
+	defer endCosmos()
 	r.Events(Started{})
-	r.Events(Ready{URL: r.target.url, Address: r.target.address, Console: r.console.URL,
+	r.Events(Ready{URL: r.target.url, Address: r.target.address, Console: r.console.URL, Cosmos: r.cosmos.Serving(),
 		Databases: []Served{{schema.DefaultDatabase, observe.Writer}}, Live: func() []string { return live(r.monitors.all(), true) }})
 	select {
 	case <-ctx.Done():
@@ -170,6 +176,19 @@ func (s *tests) openMain(ctx context.Context) error {
 	}
 	s.options.Load, s.At = nil, time.UnixMilli(main.clock.Millis())
 	return nil
+}
+
+// names returns the databases that are open.
+func (s *tests) names() (names []schema.DatabaseName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, db := range s.all {
+		if db != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // reserve makes a place for a database that opens.

@@ -28,6 +28,7 @@ type serveFlags struct {
 	weight      int
 	noSnapshots bool // --snapshot-every 0
 	console     consoleFlags
+	cosmos      cosmosFlags
 	log         logFlags
 	environment fromEnvironment
 }
@@ -96,6 +97,7 @@ func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 	addGroup(to, "Clock", func(flags *pflag.FlagSet) { addClockFlags(flags, &f.Processor) })
 	addGroup(to, "Queries", func(flags *pflag.FlagSet) { addQueryFlags(flags, &f.Processor) })
 	addGroup(to, "Web console, with the embedded NATS server", func(flags *pflag.FlagSet) { f.console.add(flags, ", or off") })
+	addGroup(to, "Cosmos DB's SDKs, with the embedded NATS server", func(flags *pflag.FlagSet) { f.cosmos.addURL(flags); f.cosmos.add(flags) })
 	addGroup(to, "Monitoring and logging", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.Metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
 		flags.StringVar(&f.HealthSocket, "health-socket", "", "serve /healthz, /readyz and /status at the Unix socket `PATH`, for healthchecks on this machine")
@@ -155,6 +157,9 @@ func (f *serveFlags) complete(flags *pflag.FlagSet, environment []string) (err e
 	}
 	if f.console.address != "off" {
 		f.Console.Address = f.console.address
+	}
+	if f.Cosmos, err = f.cosmos.options(false); err != nil {
+		return err
 	}
 	if err := f.external.check(); err != nil {
 		return err
@@ -221,7 +226,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 // hangUp lets SIGHUP end serve as SIGTERM does where it has nothing to read again: the signal
 // would kill a writer that hands nothing over. One that is ignored, as by nohup, stays so.
 func (a *app) hangUp(ctx context.Context, f serveFlags) (stop func()) {
-	if f.NATSConfig != "" || signal.Ignored(syscall.SIGHUP) {
+	if f.NATSConfig != "" || f.Cosmos.CertFile != "" || signal.Ignored(syscall.SIGHUP) {
 		return func() {}
 	}
 	hangup, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
@@ -290,6 +295,9 @@ func readyLine(f *serveFlags, ready host.Ready) string {
 	line := fmt.Sprintf("ready: %s %s at %s, %s, %s", databases, strings.Join(names, ", "), at, kept, log)
 	if ready.Console != "" {
 		line += ", console: " + ready.Console
+	}
+	if ready.Cosmos != "" {
+		line += ", for SDKs of Cosmos DB: " + ready.Cosmos
 	}
 	return line
 }

@@ -22,6 +22,7 @@ type testFlags struct {
 	at      string
 	load    string
 	console consoleFlags
+	cosmos  cosmosFlags
 	log     logFlags
 }
 
@@ -56,11 +57,13 @@ databases, show and move their clocks, and remove them: see docs/testing.md.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.Listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`; port 0 is any that is free")
-	flags.BoolVar(&f.NoAuth, "no-auth", false, "let others than this machine connect: to --listen and --console")
+	flags.BoolVar(&f.NoAuth, "no-auth", false, "let others than this machine connect: to --listen, --console and --cosmos")
 	flags.StringVar(&f.at, "at", testBeginning, "begin at `TIME`, as in RFC 3339 or in Unix seconds, or now for clocks that run with the machine's")
 	flags.StringVar(&f.load, "load", "", "begin with an exported log, at its last event: `FILE|-`")
 	flags.StringVar(&f.console.address, "console", "off", "serve the web console at `HOST:PORT`, or off")
 	flags.StringSliceVar(&f.console.hosts, "console-host", nil, "let the console answer under the host `NAME`, too; repeatable")
+	f.cosmos.addURL(flags)
+	f.cosmos.add(flags)
 	flags.StringVar(&f.Metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
 	flags.StringVar(&f.HealthSocket, "health-socket", "", "serve /healthz, /readyz and /status at the Unix socket `PATH`, for healthchecks on this machine")
 	choiceVar(flags, &f.log.format, "log-format", "text", "write log lines to standard error in this format", "text", "json")
@@ -81,6 +84,9 @@ func (f *testFlags) complete(environment []string) (err error) {
 		if err := checkAddress("--metrics", f.Metrics); err != nil {
 			return err
 		}
+	}
+	if f.Cosmos, err = f.cosmos.options(f.NoAuth); err != nil {
+		return err
 	}
 	f.Processor.Version = semver()
 	return f.Check()
@@ -142,7 +148,8 @@ func (a *app) readyJSON(ready host.Ready) error {
 		Event   string `json:"event"`
 		NATS    string `json:"nats"`
 		Console string `json:"console,omitempty"`
-	}{"ready", ready.URL, ready.Console})
+		Cosmos  string `json:"cosmos,omitempty"`
+	}{"ready", ready.URL, ready.Console, ready.Cosmos})
 	if err != nil {
 		return err
 	}

@@ -92,6 +92,13 @@ func (o Options) Check() error {
 	return file.checkOpen(so)
 }
 
+// HasUsers reports whether clients have to log in.
+func (o Options) HasUsers() (bool, error) {
+	o.EnsureDefaults()
+	so, _, err := o.forNATS(newCredentials(), 0)
+	return err == nil && so.NoAuthUser == "", err
+}
+
 // Reload reads the file of Options.Config again and applies it: certificates, users and
 // accounts; connections of users that are left stay. After an error, which says why,
 // nothing has changed.

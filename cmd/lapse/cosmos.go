@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/cosmos"
+	"github.com/lapsedb/lapse/host"
+)
+
+// cosmosFlags are the flags of the gateway for Cosmos DB's SDKs.
+type cosmosFlags struct {
+	url     string
+	keyFile string
+	hosts   []string
+	cert    string
+	certKey string
+	certOut string
+}
+
+// addURL adds the flag with the address.
+func (f *cosmosFlags) addURL(flags *pflag.FlagSet) {
+	flags.StringVar(&f.url, "cosmos", "", "serve the databases to programs with an SDK of Azure Cosmos DB at `URL`, http://HOST:PORT or https://HOST:PORT")
+}
+
+func (f *cosmosFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.keyFile, "cosmos-key-file", "", "let programs sign with the account key in `FILE` instead of the emulators' well-known one; needed on addresses other than loopback, and beside users")
+	flags.StringSliceVar(&f.hosts, "cosmos-host", nil, "let the gateway answer under the host `NAME`, too; repeatable")
+	flags.StringVar(&f.cert, "cosmos-cert", "", "present the certificate in `FILE` at https instead of one made at the start; SIGHUP reads it again")
+	flags.StringVar(&f.certKey, "cosmos-cert-key", "", "`FILE` with the key of --cosmos-cert")
+	flags.StringVar(&f.certOut, "cosmos-cert-out", "", "write the certificate that programs have to trust to `FILE`")
+}
+
+// options returns the gateway that the flags ask for. open lets the well-known key serve on any
+// address.
+func (f *cosmosFlags) options(open bool) (c host.Cosmos, err error) {
+	if f.url == "" {
+		for name, given := range map[string]bool{"--cosmos-key-file": f.keyFile != "", "--cosmos-host": f.hosts != nil, "--cosmos-cert": f.cert != "", "--cosmos-cert-key": f.certKey != "", "--cosmos-cert-out": f.certOut != ""} {
+			if given {
+				return c, usageErrorf("%s without --cosmos: give the URL of the gateway, like https://localhost:8081", name)
+			}
+		}
+		return c, nil
+	}
+	scheme, hostname, port, err := cosmos.ParseURL(f.url)
+	switch {
+	case err != nil:
+		return c, usageErrorf("--cosmos: %v", err)
+	case (f.cert == "") != (f.certKey == ""):
+		return c, usageErrorf("--cosmos-cert and --cosmos-cert-key belong together: give both")
+	case scheme == "http" && (f.cert != "" || f.certOut != ""):
+		return c, usageErrorf("--cosmos %s: http has no certificate: use https, or leave --cosmos-cert and --cosmos-cert-out out", f.url)
+	}
+	if err := checkAddress("--cosmos", net.JoinHostPort(hostname, port)); err != nil {
+		return c, err
+	}
+	c.Address = cosmos.Address{URL: f.url, Hosts: f.hosts, CertFile: f.cert, KeyFile: f.certKey, CertOut: f.certOut}
+	c.Key, err = f.key(open || host.Loopback(net.JoinHostPort(hostname, port)))
+	return c, err
+}
+
+// key reads the account key. "" is the well-known one, where all who can connect may know it.
+func (f *cosmosFlags) key(open bool) (string, error) {
+	if f.keyFile == "" {
+		if !open {
+			return "", usageErrorf("--cosmos %s: others can connect there, so the gateway needs a key of its own: give --cosmos-key-file FILE, or an address like https://localhost:8081", f.url)
+		}
+		return "", nil
+	}
+	text, err := host.ReadFile(f.keyFile)
+	if err != nil {
+		return "", fmt.Errorf("--cosmos-key-file: %w", err)
+	}
+	key := string(bytes.TrimSpace(text))
+	if err := cosmos.CheckKey(key); err != nil {
+		return "", usageErrorf("--cosmos-key-file %s: %v", f.keyFile, err)
+	}
+	return key, nil
+}
+
+func newCosmosCommand(a *app) *cobra.Command {
+	var conn connection
+	var f cosmosFlags
+	cmd := &cobra.Command{
+		Use:   "cosmos URL",
+		Short: "Serve databases to programs with an SDK of Azure Cosmos DB",
+		Long: `cosmos serves the protocol of Azure Cosmos DB's API for NoSQL at URL, http://HOST:PORT or
+https://HOST:PORT, until interrupted, for all databases that the connection flags reach, or
+for the one of --database. It creates and deletes containers and items, but no databases. lapse serve and
+lapse test have a gateway of their own: --cosmos.`,
+		Example: `  lapse cosmos https://localhost:8081 --cosmos-cert-out cert.pem
+  lapse cosmos https://0.0.0.0:8081 --cosmos-key-file key --context prod`,
+		Args: arguments(1, 1),
+	}
+	conn.addFlags(cmd)
+	f.add(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f.url = args[0]
+		options, err := f.options(false)
+		if err != nil {
+			return err
+		}
+		if options.Key == "" && (conn.creds != "" || conn.nkey != "") {
+			return usageErrorf("cosmos connects with credentials, which the gateway's users get the use of: give --cosmos-key-file FILE")
+		}
+		return a.cosmos(cmd.Context(), options, conn, cmd.Flags().Changed("database"))
+	}
+	return cmd
+}
+
+// cosmos serves the gateway until ctx ends; only says that it has the one database of conn.
+func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, only bool) error {
+	served, err := options.Listen()
+	if err != nil {
+		return err
+	}
+	defer served.Close()
+	lapse, hangUp, err := conn.open(ctx, a.connectionNotices()...)
+	if err != nil {
+		return err
+	}
+	defer hangUp()
+	if options.Key == "" && hasLogin(lapse) {
+		return usageErrorf("cosmos connects with credentials, which the gateway's users get the use of: give --cosmos-key-file FILE")
+	}
+	stop, err := served.Serve(cosmos.Options{
+		Connect: func(database string) (*client.Client, func(), error) {
+			if only && database != conn.database {
+				return nil, nil, client.ErrDatabaseNotFound.With("database %s is not the one of --database", database)
+			}
+			its := conn
+			its.database = database
+			return its.dial(a.connectionNotices())
+		},
+		Databases: func(ctx context.Context) ([]string, error) {
+			if only {
+				return []string{conn.database}, nil
+			}
+			return databasesOf(ctx, lapse)
+		},
+	}, true, slog.New(slog.NewTextHandler(a.stderr, nil)))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	_, _ = fmt.Fprintf(a.stderr, "lapse: ready: databases at %s, for SDKs of Cosmos DB: %s\n", lapse.Conn().ConnectedUrlRedacted(), served.Serving())
+	<-ctx.Done()
+	return nil
+}
+
+// hasLogin reports whether a connection has credentials, from a URL or a context, too.
+func hasLogin(lapse *client.Client) bool {
+	o := lapse.Conn().Opts
+	return o.User != "" || o.Token != "" || o.Nkey != "" || o.UserJWT != nil || slices.ContainsFunc(lapse.Conn().Servers(), func(server string) bool { return bytes.ContainsRune([]byte(server), '@') })
+}
+
+// databasesOf lists the databases that processes serve.
+func databasesOf(ctx context.Context, lapse *client.Client) (names []string, err error) {
+	all, err := lapse.AllProcesses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		names = append(names, p.Database)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}

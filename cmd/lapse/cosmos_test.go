@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCosmosFlags: a gateway that others can reach needs a key of its own, and flags that do
+// not go together are refused.
+func TestCosmosFlags(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("a2V5", 16)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wrong := filepath.Join(t.TempDir(), "wrong")
+	if err := os.WriteFile(wrong, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		f    cosmosFlags
+		open bool
+		says string // "" for legal flags
+	}{
+		{f: cosmosFlags{}},
+		{f: cosmosFlags{url: "https://localhost:8081", certOut: "x"}},
+		{f: cosmosFlags{url: "http://0.0.0.0:0"}, open: true},
+		{f: cosmosFlags{url: "http://0.0.0.0:0", keyFile: key}},
+		{f: cosmosFlags{url: "http://0.0.0.0:0"}, says: "give --cosmos-key-file"},
+		{f: cosmosFlags{url: "https://gateway.example:1"}, says: "give --cosmos-key-file"},
+		{f: cosmosFlags{url: "localhost:8081"}, says: "use http://HOST:PORT"},
+		{f: cosmosFlags{url: "http://localhost"}, says: "use http://HOST:PORT"},
+		{f: cosmosFlags{url: "http://localhost:99999"}, says: "use HOST:PORT"},
+		{f: cosmosFlags{url: "http://localhost:1/path"}, says: "use http://HOST:PORT"},
+		{f: cosmosFlags{url: "http://localhost:1", certOut: "x"}, says: "http has no certificate"},
+		{f: cosmosFlags{url: "https://localhost:1", cert: "x"}, says: "give both"},
+		{f: cosmosFlags{url: "https://localhost:1", keyFile: wrong}, says: "openssl rand"},
+		{f: cosmosFlags{hosts: []string{"a"}}, says: "--cosmos-host without --cosmos"},
+	} {
+		options, err := c.f.options(c.open)
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%+v: %v", c.f, err)
+		case c.says == "" && (options.URL != c.f.url || (options.Key != "") != (c.f.keyFile != "")):
+			t.Errorf("%+v: %+v", c.f, options)
+		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
+			t.Errorf("%+v: %v, want it to say %q", c.f, err, c.says)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/cosmos"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Cosmos says where the protocol of Azure Cosmos DB is served, and to whom.
+type Cosmos struct {
+	cosmos.Address        // its URL is "" for no gateway
+	Key            string // account key, in base64; "" for the well-known one of the emulators
+}
+
+// CosmosServer is a gateway that listens, unless it has no address.
+type CosmosServer struct {
+	Cosmos
+	server *cosmos.Server // nil without an address
+}
+
+// Listen listens, so that a wrong address is an error before anything starts. Its error says
+// what to do.
+func (c Cosmos) Listen() (*CosmosServer, error) {
+	s := &CosmosServer{Cosmos: c}
+	if c.URL == "" {
+		return s, nil
+	}
+	var err error
+	s.server, err = c.Address.Listen()
+	return s, err
+}
+
+// Close ends a gateway that is not served yet.
+func (s *CosmosServer) Close() {
+	if s.server != nil {
+		s.server.Close()
+	}
+}
+
+// Serving returns the URL at which the gateway listens, without a slash at its end; "" if it
+// does not.
+func (s *CosmosServer) Serving() string {
+	if s.server == nil {
+		return ""
+	}
+	return s.server.URL
+}
+
+// Serve serves the databases that the options reach, until stop is called. Their Hosts and Key
+// are those of s. With reload, SIGHUP reads the files of the certificate again.
+func (s *CosmosServer) Serve(o cosmos.Options, reload bool, logger *slog.Logger) (stop func(), err error) {
+	o.Hosts, o.Key = append([]string{s.server.Host}, s.Hosts...), s.Key
+	gateway, err := cosmos.New(o)
+	if err != nil {
+		return nil, err
+	}
+	end := s.server.Serve(gateway, logger)
+	if !reload || s.CertFile == "" {
+		return end, nil
+	}
+	wait := onReload(func() {
+		if err := s.server.Reload(); err != nil {
+			logger.Error("not reloaded, the certificate is the one before: " + err.Error())
+			return
+		}
+		logger.Info("reloaded", "cosmos_cert", s.CertFile)
+	})
+	return func() { wait(); end() }, nil
+}
+
+// serveCosmos serves the databases of the embedded server, until end is called; none if no
+// gateway listens. names returns those that are there.
+func (r *run) serveCosmos(names func() []schema.DatabaseName) (end func(), err error) {
+	if r.cosmos.server == nil {
+		return func() {}, nil
+	}
+	return r.cosmos.Serve(cosmos.Options{
+		Test: r.Test != nil,
+		Connect: func(database string) (*client.Client, func(), error) {
+			nc, err := r.target.client()
+			if err != nil {
+				return nil, nil, err
+			}
+			c, err := client.New(nc, client.WithDatabase(database))
+			if err != nil {
+				nc.Close()
+				return nil, nil, err
+			}
+			return c, nc.Close, nil
+		},
+		Databases: func(context.Context) (all []string, _ error) {
+			for _, name := range names() {
+				all = append(all, string(name))
+			}
+			return all, nil
+		},
+	}, r.OwnProcess || r.Test != nil, r.Processor.Logger)
+}
