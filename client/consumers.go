@@ -24,7 +24,9 @@ type Consumer struct {
 	Seq         uint64     `json:"seq"`               // of the log, up to which all is delivered and acknowledged
 	LastAck     *time.Time `json:"lastAck,omitempty"` // nil for none since the NATS server began, or where nothing is acknowledged
 	Paused      bool       `json:"paused,omitempty"`
-	Reader      bool       `json:"reader,omitempty"` // of a program that reads for a while, as watch, export or Changes do
+	Failing     uint64     `json:"failing,omitempty"`  // sequence of the first event that Handle has not brought to an end
+	Failures    uint64     `json:"failures,omitempty"` // of that event
+	Reader      bool       `json:"reader,omitempty"`   // of a program that reads for a while, as watch, export or Changes do
 }
 
 // Consumers returns the consumers of the log, lapse's own left out, by name. It fails with
@@ -62,6 +64,9 @@ func (c *Client) Consumers(ctx context.Context) (all []Consumer, err error) {
 				Seq: info.AckFloor.Stream, Paused: info.Paused, Reader: strings.HasPrefix(info.Name, schema.ReaderConsumer)}
 			if info.Config.AckPolicy != jetstream.AckNonePolicy {
 				state.LastAck = info.AckFloor.Last
+			}
+			if t := readTries(info.Config.Metadata); t.Seq > info.AckFloor.Stream {
+				state.Failing, state.Failures = t.Seq, t.Failed
 			}
 			all = append(all, state)
 		}

@@ -34,7 +34,7 @@ func newRootCommand(a *app) *cobra.Command {
 	}{
 		{"server", "Server:", []*cobra.Command{newServeCommand(a), newTestCommand(a), newConfigCommand(a), newConsoleCommand(a), newCosmosCommand(a), newStatusCommand(a), newMoveCommand(a), newSnapshotCommand(a)}},
 		{"documents", "Documents:", []*cobra.Command{newCollectionCommand(a), newDocumentCommand(a), newQueryCommand(a), newForecastCommand(a), newDueCommand(a), newHistoryCommand(a), newImportCommand(a)}},
-		{"log", "Log:", []*cobra.Command{newWatchCommand(a), newExportCommand(a), newReplayCommand(a), newSimulateCommand(a), newAuditCommand(a)}},
+		{"log", "Log:", []*cobra.Command{newWatchCommand(a), newConsumersCommand(a), newExportCommand(a), newReplayCommand(a), newSimulateCommand(a), newAuditCommand(a)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, cmd := range g.commands {

@@ -97,7 +97,7 @@ function Consumers({all}) {
   const readers = all.filter(c => c.reader).length, lasting = all.filter(c => !c.reader);
   return html`<h2>Who reads the log</h2>
     ${lasting.length > 0 && html`<${Table} label="Consumers" head=${[['Consumer'], ['Account'], ['Description'], ['Behind', 'n'], ['Unacknowledged', 'n'], ['Sequence', 'n'], ['Last acknowledged']]}>
-      ${lasting.map(c => html`<tr key=${c.name}><td><code>${c.name}</code>${c.paused && html`${' '}<${Badge}>paused<//>`}</td><td>${c.account}</td><td>${c.description}</td>
+      ${lasting.map(c => html`<tr key=${c.name}><td><code>${c.name}</code>${c.paused && html`${' '}<${Badge}>paused<//>`}${c.failures > 0 && html`${' '}<${Badge}>event ${c.failing} failed ${count(c.failures, 'time')}<//>`}</td><td>${c.account}</td><td>${c.description}</td>
         <td class="n">${number(c.pending)}</td><td class="n">${number(c.unacked)}</td><td class="n">${number(c.seq)}</td><td>${c.lastAck ? html`<${Time} ms=${Date.parse(c.lastAck)} />` : html`<span class="faint">never</span>`}</td></tr>`)}
     <//>`}
     ${all.length === 0 ? html`<p>Nobody.</p>` : readers > 0 && html`<p class="faint">${count(readers, 'program')} ${readers === 1 ? 'reads' : 'read'} for a while, as watch, export and the feeds of this console do.</p>`}`;
