@@ -262,7 +262,7 @@ func (x *exchange) results(c *container, steps []*step, atomic bool, seq uint64)
 	status := http.StatusOK
 	for _, s := range steps {
 		if s.err == nil && s.result.Err != nil && !errors.Is(s.result.Err, client.ErrFailedDependency) {
-			s.err = c.stepError(s)
+			s.err = x.explainExists(c, &s.stored, s.result.Err)
 		}
 		if s.err != nil {
 			status = http.StatusMultiStatus
@@ -274,16 +274,6 @@ func (x *exchange) results(c *container, steps []*step, atomic bool, seq uint64)
 		out = x.appendResult(comma(out), c, s, failed)
 	}
 	return &reply{status: status, body: append(out, ']'), seq: seq, about: c.about()}
-}
-
-func (c *container) stepError(s *step) error {
-	switch {
-	case errors.Is(s.result.Err, client.ErrDocumentNotFound):
-		return c.noItem(s.id)
-	case errors.Is(s.result.Err, client.ErrDocumentExists):
-		return faultf(http.StatusConflict, "item %.300q exists", s.id)
-	}
-	return s.result.Err
 }
 
 func (x *exchange) appendResult(out []byte, c *container, s *step, failed bool) []byte {

@@ -339,10 +339,10 @@ func (c *container) identify(document string, content values.Value) (id string, 
 	if c.byID() {
 		return document, partitionKey{schema.AppendString(nil, document)}, true
 	}
-	if id, ok = c.decodeID(document); !ok {
+	parts := strings.Split(document, ":")
+	if id, ok = c.decodeID(document); !ok || !isWritten(parts[len(parts)-1], id) {
 		return "", nil, false
 	}
-	parts := strings.Split(document, ":")
 	for _, part := range parts[:len(parts)-1] {
 		value, ok := valueOf(part)
 		if !ok {
@@ -353,18 +353,24 @@ func (c *container) identify(document string, content values.Value) (id string, 
 	return id, key, true
 }
 
-// valueOf returns the value that a part of a document's id stands for.
+// valueOf returns the value that a part of a document's id stands for; ok is false for a part
+// that no value has.
 func valueOf(part string) (v values.Value, ok bool) {
-	if text, special := strings.CutPrefix(part, "="); special {
-		if text == "none" {
-			return nil, true
-		}
+	text, special := strings.CutPrefix(part, "=")
+	switch {
+	case special && text == "none":
+		return nil, true
+	case special:
 		v = values.Value(text)
-		return v, json.Valid(v) && v.Kind() < values.String
+		return v, json.Valid(v) && v.Kind() < values.String && partOf(v) == part
 	}
-	text, ok := unescape(part)
-	return schema.AppendString(nil, text), ok
+	text, ok = unescape(part)
+	return schema.AppendString(nil, text), ok && isWritten(part, text)
 }
+
+// isWritten reports whether a part of a document's id is how escape writes text. Of a part that
+// was cut, which alone has a ~, not all is known.
+func isWritten(part, text string) bool { return escape(text) == part || strings.Contains(part, "~") }
 
 func (f *changes) appendMetadata(row []byte, e *client.Event, operation, id string, key partitionKey) []byte {
 	row = fmt.Appendf(row, `{"operationType":"%s","lsn":%d,"crts":%d`, operation, e.Seq, e.Time.Unix())

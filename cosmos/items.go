@@ -273,7 +273,8 @@ func (c *container) occupied(document string) *fault {
 	return faultf(http.StatusConflict, "document %q of collection %s has the id of this item and is none, since its members are others: remove it over NATS", document, c.name())
 }
 
-// explainExists says in the error of a create whether an item or another document is there.
+// explainExists returns the error of a write; that of a create says whether an item or another
+// document is there.
 func (x *exchange) explainExists(c *container, s *stored, err error) error {
 	switch {
 	case errors.Is(err, client.ErrDocumentNotFound):

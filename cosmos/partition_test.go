@@ -99,6 +99,40 @@ func TestItems(t *testing.T) {
 	}
 }
 
+// TestIdentify: an event without content is about an item if the document's id is one that an
+// item can have.
+func TestIdentify(t *testing.T) {
+	long := strings.Repeat("i", 300)
+	cutID, _ := partitionKey{values.Value(`"C1"`)}.documentID(long)
+	for _, c := range []struct {
+		document, item, key string // item is empty for none
+	}{
+		{"C1:a", "a", `"C1"`},
+		{"C1:%3Aa", ":a", `"C1"`},
+		{"=1.5:a", "a", "1.5"},
+		{"=none:a", "a", ""},
+		{"=null:a", "a", "null"},
+		{"%3D1:a", "a", `"=1"`},
+		{cutID, strings.TrimPrefix(cutID, "C1:"), `"C1"`}, // as far as the id tells
+		{"C1", "", ""},
+		{"C1:a:b", "", ""},
+		{"C1:%3aa", "", ""},
+		{"C1:=a", "", ""},
+		{"C1:%41", "", ""},
+		{"%43:a", "", ""},
+		{"=1.50:a", "", ""},
+		{"= 1:a", "", ""},
+		{"=[]:a", "", ""},
+		{"=x:a", "", ""},
+	} {
+		container := &container{definition: definitionOf(t, `["/c"]`)}
+		id, key, ok := container.identify(c.document, nil)
+		if ok != (c.item != "") || ok && (id != c.item || len(key) != 1 || string(key[0]) != c.key) {
+			t.Errorf("%q: item %q of %s, %t", c.document, id, key, ok)
+		}
+	}
+}
+
 // FuzzDocumentID: different items have different documents, whose ids are legal, and each is
 // found again.
 func FuzzDocumentID(f *testing.F) {
