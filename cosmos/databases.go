@@ -1,7 +1,6 @@
 package cosmos
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/cosmos/sql"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // database is a database that a request has named.
@@ -121,31 +121,35 @@ func (x *exchange) readDatabase() (*reply, error) {
 
 // createDatabase opens a database on a server for tests, at the latest time of all.
 func (x *exchange) createDatabase() (*reply, error) {
-	var given struct{ ID string }
-	if err := json.Unmarshal(x.body, &given); err != nil {
-		return nil, badRequest("the database is no JSON object with an id: %v", err)
+	given := values.Value(x.body).At([]string{"id"})
+	if schema.CheckJSON(x.body) != nil || given.Kind() != values.String {
+		return nil, badRequest("the database is no JSON object with an id, a string")
 	}
-	name, err := nameOf(given.ID)
+	id := string(given.Text())
+	name, err := nameOf(id)
 	if err != nil {
 		return nil, err
 	}
-	if x.db, err = x.database(name); err != nil {
-		return nil, err
-	}
-	if err := x.create(given.ID); err != nil {
+	if err := x.create(name, id); err != nil {
 		return nil, err
 	}
 	if err := x.setThroughput(databaseRID(name)); err != nil {
 		return nil, err
 	}
-	return &reply{status: http.StatusCreated, body: showDatabase(name, given.ID), etag: databaseRID(name)}, nil
+	return &reply{status: http.StatusCreated, body: showDatabase(name, id), etag: databaseRID(name)}, nil
 }
 
-func (x *exchange) create(id string) error {
-	if !x.options.Test {
-		if err := x.there(); err != nil {
-			return faultf(http.StatusForbidden, "database %s is not served: the gateway creates none, start lapse with --database %[1]s", x.db.name)
-		}
+// create opens a database, or says why the gateway doesn't.
+func (x *exchange) create(name, id string) (err error) {
+	if x.db, err = x.database(name); err == nil && !x.options.Test {
+		err = x.there()
+	}
+	switch {
+	case err != nil && asFault(err).status == http.StatusNotFound:
+		return faultf(http.StatusForbidden, "database %s is not served: the gateway creates none, start lapse with --database %[1]s", name)
+	case err != nil:
+		return err
+	case !x.options.Test:
 		return faultf(http.StatusConflict, "database %s exists", id)
 	}
 	_, latest, err := x.latest()

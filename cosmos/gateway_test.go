@@ -1,6 +1,7 @@
 package cosmos_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -8,9 +9,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -209,6 +212,34 @@ func TestDoors(t *testing.T) {
 	own.want(401, "GET", "dbs/db", "", "Authorization", url.QueryEscape("type=aad&ver=1.0&sig=a.b.c"))
 }
 
+// TestBusy: beyond 64 requests at once the next is told to wait, and served after them.
+func TestBusy(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	var waiting []net.Conn
+	for len(waiting) < 64 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		waiting = append(waiting, conn)
+		// The server asks for the body once the request has its place.
+		fmt.Fprintf(conn, "POST /_lapse/clock HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n")
+		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100") {
+			t.Fatalf("request %d: %q, %v", len(waiting), line, err)
+		}
+	}
+	a := g.want(429, "GET", "dbs", "")
+	if wait, err := strconv.Atoi(a.Header.Get("x-ms-retry-after-ms")); err != nil || wait <= 0 {
+		t.Errorf("x-ms-retry-after-ms is %q", a.Header.Get("x-ms-retry-after-ms"))
+	}
+	fmt.Fprint(waiting[0], `{"advance":0}`)
+	if status, err := io.ReadAll(io.LimitReader(waiting[0], 20)); err != nil || !strings.Contains(string(status), "200") {
+		t.Fatalf("%s, %v", status, err)
+	}
+	g.want(200, "GET", "dbs", "")
+}
+
 // TestRefusals: what isn't served, and what is malformed, is an error of Cosmos DB's form.
 func TestRefusals(t *testing.T) {
 	g := start(t, host.Cosmos{})
@@ -221,11 +252,14 @@ func TestRefusals(t *testing.T) {
 	}{
 		{400, "POST", "dbs/db/colls/c/sprocs", `{}`, nil, "stored procedures"},
 		{400, "POST", "dbs/db/colls/c/triggers", `{}`, nil, "triggers"},
+		{400, "POST", "dbs/db/colls/c/docs", `{"id":"a","k":"v"}`, append(of(`["v"]`), "x-ms-documentdb-pre-trigger-include", "t"), "triggers"},
+		{400, "DELETE", "dbs/db/colls/c/docs/a", "", append(of(`["v"]`), "x-ms-documentdb-post-trigger-include", "t"), "triggers"},
 		{400, "GET", "dbs/db/users", "", nil, "users"},
 		{400, "GET", "nothing", "", nil, "path"},
 		{405, "PATCH", "dbs/db", "", nil, "PATCH"},
 		{400, "POST", "dbs", `{"id":"ä"}`, nil, "makes no name"},
 		{400, "POST", "dbs", `{"id":`, nil, "no JSON"},
+		{400, "POST", "dbs", `{"id":5}`, nil, "id, a string"},
 		{404, "GET", "dbs/none/colls/c", "", nil, "none"},
 		{400, "POST", "dbs/db/colls", `{"id":"a b","partitionKey":{"paths":["/k"]}}`, nil, "id"},
 		{400, "POST", "dbs/db/colls", `{"id":"d","partitionKey":{"paths":["/a/[]"]}}`, nil, "path"},
@@ -294,6 +328,12 @@ func TestBothWorlds(t *testing.T) {
 	for _, upsert := range []string{"true", "false"} {
 		if a := g.want(409, "POST", "dbs/db/colls/orders/docs", `{"id":"not","customerId":"C2"}`, append(of(`["C2"]`), "x-ms-documentdb-is-upsert", upsert)...); !strings.Contains(a.text, "C2:not") {
 			t.Error(a.text)
+		}
+	}
+	for _, operation := range []string{"Create", "Upsert"} {
+		batch := `[{"operationType":"` + operation + `","resourceBody":{"id":"not","customerId":"C2"}}]`
+		if a := g.want(207, "POST", "dbs/db/colls/orders/docs", batch, append(of(`["C2"]`), "x-ms-cosmos-is-batch-request", "true")...); !strings.Contains(a.text, `"statusCode":409`) || !strings.Contains(a.text, "C2:not") {
+			t.Errorf("a batch with %s: %s", operation, a.text)
 		}
 	}
 	if pages := g.query("orders", "SELECT VALUE c.id FROM c", "10", nil); fmt.Sprint(pages) != `[["mine"]]` {

@@ -49,6 +49,9 @@ func (x *exchange) routeIn() (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	if x.Header.Get("x-ms-documentdb-pre-trigger-include") != "" || x.Header.Get("x-ms-documentdb-post-trigger-include") != "" {
+		return nil, badRequest("lapse does not serve triggers: leave them out of the options of the request")
+	}
 	switch kind := x.path[4]; {
 	case kind == "pkranges" && len(x.path) == 5:
 		return x.only(http.MethodGet, func() (*reply, error) { return x.ranges(c) })
