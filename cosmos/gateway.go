@@ -1,6 +1,7 @@
 package cosmos
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -54,14 +55,13 @@ type Gateway struct {
 
 // New returns a gateway. Close closes its connections.
 func New(o Options) (*Gateway, error) {
-	g := &Gateway{options: o, wellKnown: o.Key == "" || o.Key == WellKnownKey, slots: make(chan struct{}, maxRequests)}
-	if o.Key == "" {
-		o.Key = WellKnownKey
+	g := &Gateway{options: o, wellKnown: o.Key == "", slots: make(chan struct{}, maxRequests)}
+	if !g.wellKnown {
+		if err := CheckKey(o.Key); err != nil {
+			return nil, err
+		}
 	}
-	if err := CheckKey(o.Key); err != nil {
-		return nil, err
-	}
-	g.key, _ = base64.StdEncoding.DecodeString(o.Key)
+	g.key, _ = base64.StdEncoding.DecodeString(cmp.Or(o.Key, WellKnownKey))
 	g.databases, _ = lru.NewWithEvict(maxClients, func(_ string, db *database) { db.close() }) // the size is legal
 	g.throughput, _ = lru.New[string, *offer](maxClients)
 	return g, nil
@@ -70,10 +70,15 @@ func New(o Options) (*Gateway, error) {
 // minKey is the least length of an account key, in bytes.
 const minKey = 16
 
-// CheckKey returns an error for what is no account key.
+// CheckKey returns an error for what is no account key of the gateway's own, such as the
+// well-known one.
 func CheckKey(key string) error {
-	if text, err := base64.StdEncoding.DecodeString(key); err != nil || len(text) < minKey {
+	text, err := base64.StdEncoding.DecodeString(key)
+	switch {
+	case err != nil || len(text) < minKey:
 		return fmt.Errorf("the account key is not base64 of at least %d bytes: make one with `openssl rand -base64 64`", minKey)
+	case base64.StdEncoding.EncodeToString(text) == WellKnownKey:
+		return errors.New("this is the well-known key of the emulators, which everyone has: make another one with `openssl rand -base64 64`")
 	}
 	return nil
 }

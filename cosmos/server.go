@@ -44,7 +44,7 @@ var limits = webserver.Limits{Connections: 512, Idle: 2 * time.Minute}
 // ParseURL returns the scheme, host and port of a gateway's URL.
 func ParseURL(text string) (scheme, host, port string, err error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
 		return "", "", "", fmt.Errorf("%q is no address of a gateway: use http://HOST:PORT or https://HOST:PORT, like https://localhost:8081", text)
 	}
 	return u.Scheme, u.Hostname(), u.Port(), nil
@@ -140,13 +140,12 @@ func (s *Server) certify(host string) error {
 	if err != nil {
 		return err
 	}
+	if s.address.CertOut != "" {
+		if err := os.WriteFile(s.address.CertOut, trusted, 0o644); err != nil { // it is public
+			return fmt.Errorf("--cosmos-cert-out: %w", err)
+		}
+	}
 	s.certified.Store(certificate)
-	if s.address.CertOut == "" {
-		return nil
-	}
-	if err := os.WriteFile(s.address.CertOut, trusted, 0o644); err != nil { // it is public
-		return fmt.Errorf("--cosmos-cert-out: %w", err)
-	}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/cosmos"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/gate"
@@ -151,6 +152,9 @@ func (o Options) checkAddresses() error {
 		port                int
 	}
 	all := []listener{{flag: "--metrics", address: o.Metrics}, {flag: "--console", address: o.Console.Address}}
+	if _, host, port, err := cosmos.ParseURL(o.Cosmos.URL); err == nil {
+		all = append(all, listener{flag: "--cosmos", address: net.JoinHostPort(host, port)})
+	}
 	if o.External == nil {
 		all = append(all, listener{flag: "--listen", address: cmp.Or(o.Listen, "127.0.0.1:4222")})
 	}

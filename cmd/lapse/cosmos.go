@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -56,6 +58,8 @@ func (f *cosmosFlags) options(open bool) (c host.Cosmos, err error) {
 		return c, usageErrorf("--cosmos: %v", err)
 	case (f.cert == "") != (f.certKey == ""):
 		return c, usageErrorf("--cosmos-cert and --cosmos-cert-key belong together: give both")
+	case slices.ContainsFunc(f.hosts, func(name string) bool { return strings.ContainsAny(name, ":/") && net.ParseIP(name) == nil }):
+		return c, usageErrorf("--cosmos-host %s: give names without a port, like db.example.net", strings.Join(f.hosts, ","))
 	case scheme == "http" && (f.cert != "" || f.certOut != ""):
 		return c, usageErrorf("--cosmos %s: http has no certificate: use https, or leave --cosmos-cert and --cosmos-cert-out out", f.url)
 	}
@@ -108,7 +112,7 @@ lapse test have a gateway of their own: --cosmos.`,
 		if err != nil {
 			return err
 		}
-		if options.Key == "" && (conn.creds != "" || conn.nkey != "") {
+		if options.Key == "" && (conn.creds != "" || conn.nkey != "" || conn.cert != "") {
 			return usageErrorf("cosmos connects with credentials, which the gateway's users get the use of: give --cosmos-key-file FILE")
 		}
 		return a.cosmos(cmd.Context(), options, conn, cmd.Flags().Changed("database"))
@@ -128,7 +132,7 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 		return err
 	}
 	defer hangUp()
-	if options.Key == "" && hasLogin(lapse) {
+	if options.Key == "" && hasLogin(lapse.Conn().Opts) {
 		return usageErrorf("cosmos connects with credentials, which the gateway's users get the use of: give --cosmos-key-file FILE")
 	}
 	stop, err := served.Serve(cosmos.Options{
@@ -156,10 +160,11 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 	return nil
 }
 
-// hasLogin reports whether a connection has credentials, from a URL or a context, too.
-func hasLogin(lapse *client.Client) bool {
-	o := lapse.Conn().Opts
-	return o.User != "" || o.Token != "" || o.Nkey != "" || o.UserJWT != nil || slices.ContainsFunc(lapse.Conn().Servers(), func(server string) bool { return bytes.ContainsRune([]byte(server), '@') })
+// hasLogin reports whether a connection has credentials or a client certificate, from a URL or
+// a context, too.
+func hasLogin(o nats.Options) bool {
+	return o.User != "" || o.Token != "" || o.Nkey != "" || o.UserJWT != nil || o.TLSCertCB != nil ||
+		slices.ContainsFunc(slices.Concat(o.Servers, []string{o.Url}), func(server string) bool { return strings.Contains(server, "@") })
 }
 
 // databasesOf lists the databases that processes serve.

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"crypto/tls"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/cosmos"
 )
 
 // TestCosmosFlags: a gateway that others can reach needs a key of its own, and flags that do
@@ -16,6 +21,10 @@ func TestCosmosFlags(t *testing.T) {
 	}
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	if err := os.WriteFile(wrong, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wellKnown := filepath.Join(t.TempDir(), "known")
+	if err := os.WriteFile(wellKnown, []byte(cosmos.WellKnownKey+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -36,6 +45,9 @@ func TestCosmosFlags(t *testing.T) {
 		{f: cosmosFlags{url: "http://localhost:1", certOut: "x"}, says: "http has no certificate"},
 		{f: cosmosFlags{url: "https://localhost:1", cert: "x"}, says: "give both"},
 		{f: cosmosFlags{url: "https://localhost:1", keyFile: wrong}, says: "openssl rand"},
+		{f: cosmosFlags{url: "http://0.0.0.0:0", keyFile: wellKnown}, says: "well-known"},
+		{f: cosmosFlags{url: "http://localhost:1#a"}, says: "use http://HOST:PORT"},
+		{f: cosmosFlags{url: "http://localhost:1", hosts: []string{"gateway.example:1"}}, says: "without a port"},
 		{f: cosmosFlags{hosts: []string{"a"}}, says: "--cosmos-host without --cosmos"},
 	} {
 		options, err := c.f.options(c.open)
@@ -46,6 +58,27 @@ func TestCosmosFlags(t *testing.T) {
 			t.Errorf("%+v: %+v", c.f, options)
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
 			t.Errorf("%+v: %v, want it to say %q", c.f, err, c.says)
+		}
+	}
+}
+
+// TestHasLogin: lapse cosmos knows credentials wherever they come from.
+func TestHasLogin(t *testing.T) {
+	for _, c := range []struct {
+		o    nats.Options
+		want bool
+	}{
+		{nats.Options{Servers: []string{"nats://127.0.0.1:4222"}}, false},
+		{nats.Options{Servers: []string{"nats://127.0.0.1:4222", "nats://user:password@127.0.0.1:4222"}}, true},
+		{nats.Options{Url: "tls://token@127.0.0.1"}, true},
+		{nats.Options{User: "user"}, true},
+		{nats.Options{Token: "token"}, true},
+		{nats.Options{Nkey: "U"}, true},
+		{nats.Options{UserJWT: func() (string, error) { return "", nil }}, true},
+		{nats.Options{TLSCertCB: func() (tls.Certificate, error) { return tls.Certificate{}, nil }}, true},
+	} {
+		if got := hasLogin(c.o); got != c.want {
+			t.Errorf("%+v has a login: %t", c.o, got)
 		}
 	}
 }
