@@ -46,27 +46,33 @@ func hostname(host string) string {
 // of Microsoft Entra where the key is the well-known one.
 func (g *Gateway) authorize(r *http.Request, path []string) error {
 	text, err := url.PathUnescape(r.Header.Get("Authorization"))
-	fields := make(map[string]string)
+	var version, kind, signature string
 	for field := range strings.SplitSeq(text, "&") {
-		name, value, _ := strings.Cut(field, "=")
-		fields[name] = value
+		switch name, value, _ := strings.Cut(field, "="); name {
+		case "ver":
+			version = value
+		case "type":
+			kind = value
+		case "sig":
+			signature = value
+		}
 	}
 	switch {
-	case err != nil || fields["ver"] != "1.0" || fields["sig"] == "":
+	case err != nil || version != "1.0" || signature == "":
 		return unauthorized("the header authorization is missing or malformed")
-	case fields["type"] == "aad" && g.wellKnown:
+	case kind == "aad" && g.wellKnown:
 		return nil
-	case fields["type"] == "aad":
+	case kind == "aad":
 		return unauthorized("tokens of Microsoft Entra are accepted beside the well-known key only: use the account key")
-	case fields["type"] != "master":
-		return unauthorized("authorization of type %.20q is not served: use the account key", fields["type"])
+	case kind != "master":
+		return unauthorized("authorization of type %.20q is not served: use the account key", kind)
 	}
 	date := r.Header.Get("X-Ms-Date")
 	at, err := http.ParseTime(date)
 	if err != nil || time.Since(at).Abs() > maxSkew {
 		return unauthorized("x-ms-date %.60q is not within 15 minutes of the clock here", date)
 	}
-	given, err := base64.StdEncoding.DecodeString(fields["sig"])
+	given, err := base64.StdEncoding.DecodeString(signature)
 	if err != nil {
 		return unauthorized("the signature is not base64")
 	}

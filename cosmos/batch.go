@@ -48,7 +48,7 @@ func (x *exchange) batch(c *container) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	atomic := is(x.Request, "x-ms-cosmos-batch-atomic")
+	atomic := is(x.Request, "X-Ms-Cosmos-Batch-Atomic")
 	steps := make([]*step, len(given))
 	for i := range given {
 		steps[i] = c.stepOf(&given[i], key)
@@ -273,7 +273,7 @@ func (x *exchange) results(c *container, steps []*step, atomic bool, seq uint64)
 	for _, s := range steps {
 		out = x.appendResult(comma(out), c, s, failed)
 	}
-	return &reply{status: status, body: append(out, ']'), seq: seq, about: c.about()}
+	return &reply{status: status, body: append(out, ']'), seq: seq, about: c.about}
 }
 
 func (x *exchange) appendResult(out []byte, c *container, s *step, failed bool) []byte {

@@ -21,6 +21,8 @@ type container struct {
 	db     string
 	info   client.CollectionInfo
 	rid    string
+	self   string
+	about  string // path by names
 	seq    uint64
 	readAt time.Time // by the machine's clock
 }
@@ -31,13 +33,6 @@ const maxAge = time.Second
 
 // name is the collection's.
 func (c *container) name() string { return c.info.Name }
-
-func (c *container) self() string {
-	return "dbs/" + databaseRID(c.db) + "/colls/" + c.rid + "/"
-}
-
-// about is the path of the container by names.
-func (c *container) about() string { return "dbs/" + c.db + "/colls/" + c.name() }
 
 // container returns the container with an id or resource id, at most maxAge old.
 func (x *exchange) container(id string) (*container, error) {
@@ -58,7 +53,7 @@ func (x *exchange) container(id string) (*container, error) {
 			return nil, err
 		}
 	}
-	if rid := x.Header.Get("x-ms-cosmos-intended-collection-rid"); rid != "" && rid != c.rid {
+	if rid := x.Header.Get("X-Ms-Cosmos-Intended-Collection-Rid"); rid != "" && rid != c.rid {
 		return nil, &fault{status: http.StatusBadRequest, substatus: otherContainer, message: "the container was made anew with another partition key: read it again"}
 	}
 	return c, nil
@@ -105,7 +100,9 @@ func (x *exchange) containerFrom(info client.CollectionInfo) (*container, error)
 	if err != nil {
 		return nil, err
 	}
-	return &container{definition: d, db: x.db.name, info: info, rid: containerRID(x.db.name, info.Name, d.pathTexts()), readAt: time.Now()}, nil
+	rid := containerRID(x.db.name, info.Name, d.pathTexts())
+	return &container{definition: d, db: x.db.name, info: info, rid: rid, self: "dbs/" + databaseRID(x.db.name) + "/colls/" + rid + "/",
+		about: "dbs/" + x.db.name + "/colls/" + info.Name, readAt: time.Now()}, nil
 }
 
 // containers returns all containers of the database. A collection whose definition is none is
@@ -156,7 +153,7 @@ func (c *container) show() []byte {
 		out = strconv.AppendInt(append(out, `,"defaultTtl":`...), int64(ttl), 10)
 	}
 	return fmt.Appendf(out, `,"_rid":"%s","_self":"%s","_etag":"\"%s\"","_ts":%d,"_docs":"docs/","_sprocs":"sprocs/","_triggers":"triggers/","_udfs":"udfs/","_conflicts":"conflicts/"}`,
-		c.rid, c.self(), c.info.ETag, c.info.Modified.Unix())
+		c.rid, c.self, c.info.ETag, c.info.Modified.Unix())
 }
 
 // showPolicy returns the indexing policy as sent, with the collection's mode.
@@ -291,12 +288,12 @@ func (x *exchange) queryContainers() (*reply, error) {
 // ranges is the only range of partition keys. SDKs ask until they hear a 304.
 func (x *exchange) ranges(c *container) (*reply, error) {
 	const etag = "1"
-	out := &reply{status: http.StatusNotModified, etag: etag, about: c.about(), header: map[string]string{"x-ms-item-count": "1"}}
+	out := &reply{status: http.StatusNotModified, etag: etag, about: c.about, header: map[string]string{"X-Ms-Item-Count": "1"}}
 	if etagOf(x.Request, "If-None-Match") == etag {
 		return out, nil
 	}
 	out.status = http.StatusOK
 	out.body = fmt.Appendf(nil, `{"_rid":"%s","PartitionKeyRanges":[{"id":"0","_rid":"%[1]s","_self":"%[2]spkranges/0/","_etag":"\"1\"","_ts":%[3]d,"minInclusive":"","maxExclusive":"FF",`+
-		`"ridPrefix":0,"throughputFraction":1,"status":"online","parents":[],"lsn":1}],"_count":1}`, c.rid, c.self(), c.info.Modified.Unix())
+		`"ridPrefix":0,"throughputFraction":1,"status":"online","parents":[],"lsn":1}],"_count":1}`, c.rid, c.self, c.info.Modified.Unix())
 	return out, nil
 }

@@ -71,7 +71,7 @@ func (f *changes) reply() *reply {
 	if f.page.rows == 0 {
 		out.status, out.body = http.StatusNotModified, nil
 	}
-	out.etag, out.seq, out.about = strconv.FormatUint(f.after, 10), max(f.last, f.after), f.c.about()
+	out.etag, out.seq, out.about = strconv.FormatUint(f.after, 10), max(f.last, f.after), f.c.about
 	return out
 }
 
@@ -84,7 +84,7 @@ func (f *changes) choose() (err error) {
 		return f.c.checkKey(f.key)
 	}
 	f.prefix = f.key.prefix()
-	f.s = &selection{start: f.x.Header.Get("x-ms-start-epk"), end: f.x.Header.Get("x-ms-end-epk")}
+	f.s = &selection{start: f.x.Header.Get("X-Ms-Start-Epk"), end: f.x.Header.Get("X-Ms-End-Epk")}
 	return nil
 }
 

@@ -116,10 +116,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		out.status, out.body, out.etag = f.status, f.body(), ""
 		if f.substatus != 0 {
-			w.Header().Set("x-ms-substatus", strconv.Itoa(f.substatus))
+			w.Header().Set("X-Ms-Substatus", strconv.Itoa(f.substatus))
 		}
 		if f.status == http.StatusTooManyRequests {
-			w.Header().Set("x-ms-retry-after-ms", "100")
+			w.Header().Set("X-Ms-Retry-After-Ms", "100")
 		}
 	}
 	out.write(w, r)
@@ -129,21 +129,18 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (out *reply) write(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("x-ms-activity-id", r.Header.Get("x-ms-activity-id"))
-	if header.Get("x-ms-activity-id") == "" {
-		header.Set("x-ms-activity-id", "00000000-0000-0000-0000-000000000000")
-	}
-	header.Set("x-ms-request-charge", "1")
+	header.Set("X-Ms-Activity-Id", cmp.Or(r.Header.Get("X-Ms-Activity-Id"), "00000000-0000-0000-0000-000000000000"))
+	header.Set("X-Ms-Request-Charge", "1")
 	if out.etag != "" {
-		header.Set("etag", strconv.Quote(out.etag))
+		header.Set("Etag", `"`+out.etag+`"`)
 	}
 	if out.seq > 0 {
 		lsn := strconv.FormatUint(out.seq, 10)
-		header.Set("lsn", lsn)
-		header.Set("x-ms-session-token", "0:-1#"+lsn)
+		header.Set("Lsn", lsn)
+		header.Set("X-Ms-Session-Token", "0:-1#"+lsn)
 	}
 	if out.about != "" {
-		header.Set("x-ms-alt-content-path", out.about)
+		header.Set("X-Ms-Alt-Content-Path", out.about)
 	}
 	for name, value := range out.header {
 		header.Set(name, value)
@@ -224,21 +221,20 @@ func readBody(r *http.Request) ([]byte, error) {
 
 // sessionSeq returns the sequence in a session token such as 0:-1#5, 0 without one.
 func (x *exchange) sessionSeq() uint64 {
-	token, _, _ := strings.Cut(x.Header.Get("x-ms-session-token"), ",")
-	parts := strings.Split(token, "#")
-	if len(parts) < 2 {
-		return 0
-	}
-	seq, _ := strconv.ParseUint(parts[1], 10, 64)
+	token, _, _ := strings.Cut(x.Header.Get("X-Ms-Session-Token"), ",")
+	_, token, _ = strings.Cut(token, "#")
+	text, _, _ := strings.Cut(token, "#")
+	seq, _ := strconv.ParseUint(text, 10, 64)
 	return seq
 }
 
 // do sends a request to the database of x. A read waits for the state of the session token;
 // writes are answered by the writer, who has it.
 func (x *exchange) do(op, collection, id string, body []byte, opts ...client.RequestOption) (*client.Reply, error) {
-	waits := x.sessionSeq() > 0 && schema.OperationOf(op).Standby
+	seq := x.sessionSeq()
+	waits := seq > 0 && schema.OperationOf(op).Standby
 	if waits {
-		opts = append(opts, client.MinSeq(x.sessionSeq()))
+		opts = append(opts, client.MinSeq(seq))
 	}
 	answer, err := x.db.client.Do(x, op, collection, id, body, opts...)
 	switch {
@@ -279,7 +275,7 @@ func is(r *http.Request, header string) bool {
 
 // isQuery reports whether a POST is a query.
 func isQuery(r *http.Request) bool {
-	return is(r, "x-ms-documentdb-query") || is(r, "x-ms-documentdb-isquery") || is(r, "x-ms-cosmos-is-query-plan-request") ||
+	return is(r, "X-Ms-Documentdb-Query") || is(r, "X-Ms-Documentdb-Isquery") || is(r, "X-Ms-Cosmos-Is-Query-Plan-Request") ||
 		strings.HasPrefix(r.Header.Get("Content-Type"), "application/query+json")
 }
 

@@ -2,7 +2,6 @@ package cosmos
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -24,7 +23,7 @@ type stored struct {
 
 // keyHeader returns the values of the partition key in the request's header, nil without one.
 func (x *exchange) keyHeader() (partitionKey, error) {
-	text := x.Header.Get("x-ms-documentdb-partitionkey")
+	text := x.Header.Get("X-Ms-Documentdb-Partitionkey")
 	if text == "" {
 		return nil, nil
 	}
@@ -130,18 +129,18 @@ func (c *container) toItem(content values.Value, document, id string) []byte {
 		case "id":
 			value = schema.AppendString(nil, id)
 		case "_etag":
-			value = fmt.Appendf(nil, `"\"%s\""`, value.Text())
+			value = values.Value(`"\"` + string(value.Text()) + `\""`)
 		}
 		out = append(append(schema.AppendString(comma(out), string(name)), ':'), value...)
 		return true
 	})
 	rid := itemRID(c.rid, document)
-	return fmt.Appendf(out, `,"_rid":"%s","_self":"%sdocs/%[1]s/","_attachments":"attachments/"}`, rid, c.self())
+	return append(out, `,"_rid":"`+rid+`","_self":"`+c.self+"docs/"+rid+`/","_attachments":"attachments/"}`...)
 }
 
 // found returns the reply to a request about an item.
 func (c *container) found(status int, it item, seq uint64) *reply {
-	return &reply{status: status, body: it.body, etag: it.etag, seq: seq, about: c.about()}
+	return &reply{status: status, body: it.body, etag: it.etag, seq: seq, about: c.about}
 }
 
 func (c *container) noItem(id string) *fault {
@@ -192,7 +191,7 @@ func (x *exchange) readItem(c *container, id string) (*reply, error) {
 		return c.failed(answer), err
 	}
 	if etag := etagOf(x.Request, "If-None-Match"); etag == it.etag || etag == "*" {
-		return &reply{status: http.StatusNotModified, etag: it.etag, seq: answer.Seq, about: c.about()}, nil
+		return &reply{status: http.StatusNotModified, etag: it.etag, seq: answer.Seq, about: c.about}, nil
 	}
 	return c.found(http.StatusOK, it, answer.Seq), nil
 }
@@ -211,7 +210,7 @@ func (c *container) addressOf(key partitionKey, id string) (string, error) {
 
 // failed is the reply whose status and body an error sets.
 func (c *container) failed(answer *client.Reply) *reply {
-	out := &reply{about: c.about()}
+	out := &reply{about: c.about}
 	if answer != nil {
 		out.seq = answer.Seq
 	}
@@ -238,17 +237,17 @@ func (x *exchange) put(c *container, op, id string) (*reply, error) {
 	if err != nil {
 		return c.failed(answer), x.explainExists(c, s, err)
 	}
-	return x.written(c, answer), nil
+	return x.written(c, s, answer), nil
 }
 
-// written is the reply to a write.
-func (x *exchange) written(c *container, answer *client.Reply) *reply {
-	it, _ := c.itemIn(answer.Body)
-	out := c.found(answer.Status, it, answer.Seq)
-	if x.preferMinimal() {
-		out.body = nil
+// written is the reply to a write of the item s.
+func (x *exchange) written(c *container, s *stored, answer *client.Reply) *reply {
+	content := values.Value(answer.Body)
+	it := item{etag: string(content.At([]string{"_etag"}).Text())}
+	if !x.preferMinimal() {
+		it.body = c.toItem(content, s.document, s.id)
 	}
-	return out
+	return c.found(answer.Status, it, answer.Seq)
 }
 
 // checkItem refuses to replace, upsert, patch or delete a document that is no item.
@@ -307,7 +306,7 @@ func (x *exchange) deleteItem(c *container, id string) (*reply, error) {
 	if err != nil {
 		return c.failed(answer), err
 	}
-	return &reply{status: http.StatusNoContent, seq: answer.Seq, about: c.about()}, nil
+	return &reply{status: http.StatusNoContent, seq: answer.Seq, about: c.about}, nil
 }
 
 // patchTries bounds the tries of a patch that others' writes interrupt.
@@ -331,7 +330,7 @@ func (x *exchange) patch(c *container, id string) (*reply, error) {
 	for range patchTries {
 		answer, err := x.patchOnce(c, p, key, document, id, seen)
 		if err == nil {
-			return x.written(c, answer), nil
+			return x.written(c, &stored{id: id, document: document}, answer), nil
 		}
 		if !errors.Is(err, errChanged) {
 			return c.failed(answer), err

@@ -23,14 +23,14 @@ type offer struct {
 // requestedOffer returns the content of the offer that the headers of a request ask for, nil
 // without one.
 func (x *exchange) requestedOffer() (json.RawMessage, error) {
-	if text := x.Header.Get("x-ms-offer-throughput"); text != "" {
+	if text := x.Header.Get("X-Ms-Offer-Throughput"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
 			return nil, badRequest("x-ms-offer-throughput %.40q is no number", text)
 		}
 		return fmt.Appendf(nil, `{"offerThroughput":%d}`, n), nil
 	}
-	text := x.Header.Get("x-ms-cosmos-offer-autopilot-settings")
+	text := x.Header.Get("X-Ms-Cosmos-Offer-Autopilot-Settings")
 	if text == "" {
 		return nil, nil
 	}
@@ -90,7 +90,7 @@ func (x *exchange) allOffers() (all []*offer, err error) {
 		}
 		for _, c := range containers {
 			if content := c.members.At([]string{offerMember}); content != nil {
-				all = append(all, &offer{content: json.RawMessage(content), rid: c.rid, resource: c.self(), c: c})
+				all = append(all, &offer{content: json.RawMessage(content), rid: c.rid, resource: c.self, c: c})
 			}
 		}
 	}

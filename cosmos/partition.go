@@ -107,11 +107,17 @@ func scriptNumber(f float64) string {
 	return string(text)
 }
 
+// isMark reports whether a character means something in a document's id, or can't be in it.
+func isMark(r rune) bool { return r == '%' || r == ':' || r == '~' || unicode.IsControl(r) }
+
 // escape writes a string so that it has neither a separator nor what marks other parts.
 func escape(s string) string {
+	if !strings.HasPrefix(s, "=") && !strings.ContainsFunc(s, isMark) {
+		return s
+	}
 	var b strings.Builder
 	for i, r := range s {
-		if r == '%' || r == ':' || r == '~' || r == '=' && i == 0 || unicode.IsControl(r) {
+		if isMark(r) || r == '=' && i == 0 {
 			for _, c := range []byte(string(r)) {
 				b.WriteByte('%')
 				b.WriteString(strings.ToUpper(strconv.FormatUint(uint64(c)|0x100, 16)[1:]))
@@ -125,6 +131,9 @@ func escape(s string) string {
 
 // unescape is the inverse of escape; ok is false for what escape doesn't write.
 func unescape(part string) (s string, ok bool) {
+	if !strings.Contains(part, "%") {
+		return part, utf8.ValidString(part)
+	}
 	var b strings.Builder
 	for i := 0; i < len(part); i++ {
 		if part[i] != '%' {
@@ -216,9 +225,8 @@ func (d *definition) itemOf(document string, content values.Value) (id string, o
 
 // decodeID returns the item's id in a document's id. It is not whole if it was cut.
 func (d *definition) decodeID(document string) (id string, ok bool) {
-	parts := strings.Split(document, ":")
-	if len(parts) != len(d.paths)+1 {
+	if strings.Count(document, ":") != len(d.paths) {
 		return "", false
 	}
-	return unescape(parts[len(parts)-1])
+	return unescape(document[strings.LastIndexByte(document, ':')+1:])
 }

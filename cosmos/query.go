@@ -83,8 +83,8 @@ func (p *page) add(row []byte) {
 func (p *page) reply() *reply {
 	count := strconv.Itoa(p.rows)
 	return &reply{status: http.StatusOK, body: append(append(append(p.body, `],"_count":`...), count...), '}'), header: map[string]string{
-		"x-ms-item-count":               count,
-		"x-ms-documentdb-query-metrics": "totalExecutionTimeInMs=0.00;retrievedDocumentCount=" + count + ";outputDocumentCount=" + count,
+		"X-Ms-Item-Count":               count,
+		"X-Ms-Documentdb-Query-Metrics": "totalExecutionTimeInMs=0.00;retrievedDocumentCount=" + count + ";outputDocumentCount=" + count,
 	}}
 }
 
@@ -113,7 +113,7 @@ func (p place) String() string {
 
 // continuation returns the place at which the request goes on.
 func (x *exchange) continuation() (p place, err error) {
-	token := x.Header.Get("x-ms-continuation")
+	token := x.Header.Get("X-Ms-Continuation")
 	if token == "" {
 		return p, nil
 	}
@@ -129,7 +129,7 @@ func (x *exchange) continuation() (p place, err error) {
 
 // pageSize returns the most rows of a page.
 func (x *exchange) pageSize() (int, error) {
-	text := x.Header.Get("x-ms-max-item-count")
+	text := x.Header.Get("X-Ms-Max-Item-Count")
 	if text == "" {
 		return defaultPage, nil
 	}
@@ -166,17 +166,17 @@ func (x *exchange) query(c *container) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	cross := !s.single && x.Header.Get("x-ms-documentdb-partitionkeyrangeid") == ""
+	cross := !s.single && x.Header.Get("X-Ms-Documentdb-Partitionkeyrangeid") == ""
 	switch {
-	case cross && !is(x.Request, "x-ms-documentdb-query-enablecrosspartition"):
+	case cross && !is(x.Request, "X-Ms-Documentdb-Query-Enablecrosspartition"):
 		return c.failed(nil), badRequest("the query spans partitions: give a partition key, or enable cross partition queries")
 	case cross && q.NeedsPlan():
 		return c.failed(nil), &fault{status: http.StatusBadRequest, substatus: crossPartition, extra: string(planOf(q)),
 			message: "The provided cross partition query can not be directly served by the gateway: ask for its plan first"}
 	}
 	out, err := x.pageOf(c, q, s, !s.single)
-	if err == nil && is(x.Request, "x-ms-cosmos-populateindexmetrics") {
-		out.header["x-ms-cosmos-index-utilization"] = base64.StdEncoding.EncodeToString([]byte(
+	if err == nil && is(x.Request, "X-Ms-Cosmos-Populateindexmetrics") {
+		out.header["X-Ms-Cosmos-Index-Utilization"] = base64.StdEncoding.EncodeToString([]byte(
 			`{"UtilizedSingleIndexes":[],"PotentialSingleIndexes":[],"UtilizedCompositeIndexes":[],"PotentialCompositeIndexes":[]}`))
 	}
 	return out, err
@@ -211,9 +211,9 @@ func (x *exchange) pageOf(c *container, q *sql.Query, s *selection, open bool) (
 		return c.failed(nil), queryFault(err)
 	}
 	out := p.reply()
-	out.seq, out.about = r.seq, c.about()
+	out.seq, out.about = r.seq, c.about
 	if next != nil && (next.more || open && p.rows == size) {
-		out.header["x-ms-continuation"] = next.String()
+		out.header["X-Ms-Continuation"] = next.String()
 	}
 	return out, nil
 }
@@ -324,7 +324,7 @@ func (x *exchange) countAll(c *container) (*reply, error) {
 	p := newPage("Documents", c.rid)
 	p.add(values.Value(answer.Body).At([]string{"count"}))
 	out := p.reply()
-	out.seq, out.about = answer.Seq, c.about()
+	out.seq, out.about = answer.Seq, c.about
 	return out, nil
 }
 

@@ -27,10 +27,10 @@ func containerRID(database, name string, paths []string) string {
 
 // itemRID has a last byte whose high half is 0, which says that it is an item.
 func itemRID(container, document string) string {
-	own := digest(container, document)[:8]
-	own[7] &= 0x0F
 	parent, _ := decodeRID(container)
-	return encodeRID(append(parent, own...))
+	rid := append(parent, digest(container, document)[:8]...)
+	rid[len(rid)-1] &= 0x0F
+	return encodeRID(rid)
 }
 
 func encodeRID(rid []byte) string {
@@ -45,6 +45,9 @@ func decodeRID(text string) ([]byte, bool) {
 // isRID reports whether a segment of a path is a resource id of n bytes. No name of lapse
 // ends with =, as those do.
 func isRID(text string, n int) bool {
+	if !strings.HasSuffix(text, "=") {
+		return false
+	}
 	rid, ok := decodeRID(text)
-	return ok && len(rid) == n && strings.HasSuffix(text, "=")
+	return ok && len(rid) == n
 }

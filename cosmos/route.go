@@ -141,13 +141,13 @@ func (x *exchange) routeItems(c *container) (*reply, error) {
 		return x.readAll(c)
 	case x.Method != http.MethodPost:
 		return nil, x.wrongMethod()
-	case is(x.Request, "x-ms-cosmos-is-query-plan-request"):
+	case is(x.Request, "X-Ms-Cosmos-Is-Query-Plan-Request"):
 		return x.plan()
 	case isQuery(x.Request):
 		return x.query(c)
-	case is(x.Request, "x-ms-cosmos-is-batch-request"):
+	case is(x.Request, "X-Ms-Cosmos-Is-Batch-Request"):
 		return x.batch(c)
-	case is(x.Request, "x-ms-documentdb-is-upsert"):
+	case is(x.Request, "X-Ms-Documentdb-Is-Upsert"):
 		return x.put(c, "document.upsert", "")
 	}
 	return x.put(c, "document.create", "")

@@ -39,7 +39,7 @@ func (x *exchange) selection(c *container, q *sql.Query) (*selection, error) {
 	if len(key) > len(c.paths) {
 		return nil, c.checkKey(key)
 	}
-	s := &selection{start: x.Header.Get("x-ms-start-epk"), end: x.Header.Get("x-ms-end-epk")}
+	s := &selection{start: x.Header.Get("X-Ms-Start-Epk"), end: x.Header.Get("X-Ms-End-Epk")}
 	equal := q.Equalities()
 	candidates := make([][]values.Value, 0, len(c.paths)+1)
 	for i := range c.paths {
@@ -206,9 +206,13 @@ func (r *reader) next() (it item, ok bool, err error) {
 				continue
 			}
 			r.at.After = id
-			if it, ok = r.c.itemIn(document); ok && r.s.inRange(r.c, document, it.id) {
-				return it, true, nil
+			if it.id, ok = r.c.itemOf(id, document); !ok || !r.s.inRange(r.c, document, it.id) {
+				continue
 			}
+			if it.body = document; r.columns == nil {
+				it.body = r.c.toItem(document, id, it.id)
+			}
+			return it, true, nil
 		}
 		if done, err := r.fetch(); done || err != nil {
 			return item{}, false, err
