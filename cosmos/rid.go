@@ -33,12 +33,13 @@ func itemRID(container, document string) string {
 	return encodeRID(rid)
 }
 
-func encodeRID(rid []byte) string {
-	return strings.ReplaceAll(base64.StdEncoding.EncodeToString(rid), "/", "-")
-}
+// ridEncoding is base64 with - instead of /, which separates segments of paths.
+var ridEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-")
+
+func encodeRID(rid []byte) string { return ridEncoding.EncodeToString(rid) }
 
 func decodeRID(text string) ([]byte, bool) {
-	rid, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(text, "-", "/"))
+	rid, err := ridEncoding.DecodeString(text)
 	return rid, err == nil
 }
 
