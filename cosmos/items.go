@@ -162,8 +162,8 @@ func checkPathID(id string) error {
 }
 
 // find reads an item. The reply is that of the database, also with an error.
-func (x *exchange) find(c *container, document, id string) (item, *client.Reply, error) {
-	answer, err := x.do("document.get", c.name(), document, nil)
+func (x *exchange) find(c *container, document, id string, opts ...client.RequestOption) (item, *client.Reply, error) {
+	answer, err := x.do("document.get", c.name(), document, nil, opts...)
 	if errors.Is(err, client.ErrDocumentNotFound) {
 		return item{}, answer, c.noItem(id)
 	}
@@ -178,11 +178,7 @@ func (x *exchange) find(c *container, document, id string) (item, *client.Reply,
 }
 
 func (x *exchange) readItem(c *container, id string) (*reply, error) {
-	key, err := x.wholeKey(c)
-	if err != nil {
-		return nil, err
-	}
-	document, err := c.addressOf(key, id)
+	_, document, err := x.requested(c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -194,6 +190,15 @@ func (x *exchange) readItem(c *container, id string) (*reply, error) {
 		return &reply{status: http.StatusNotModified, etag: it.etag, seq: answer.Seq, about: c.about}, nil
 	}
 	return c.found(http.StatusOK, it, answer.Seq), nil
+}
+
+// requested returns the partition key of the request and the id of the document that has the
+// item of its path.
+func (x *exchange) requested(c *container, id string) (key partitionKey, document string, err error) {
+	if key, err = x.wholeKey(c); err == nil {
+		document, err = c.addressOf(key, id)
+	}
+	return key, document, err
 }
 
 // addressOf returns the id of the document that has the item of a path. With a partition key
@@ -288,11 +293,7 @@ func (x *exchange) explainExists(c *container, s *stored, err error) error {
 }
 
 func (x *exchange) deleteItem(c *container, id string) (*reply, error) {
-	key, err := x.wholeKey(c)
-	if err != nil {
-		return nil, err
-	}
-	document, err := c.addressOf(key, id)
+	_, document, err := x.requested(c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -318,11 +319,7 @@ func (x *exchange) patch(c *container, id string) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := x.wholeKey(c)
-	if err != nil {
-		return nil, err
-	}
-	document, err := c.addressOf(key, id)
+	key, document, err := x.requested(c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -344,16 +341,9 @@ func (x *exchange) patch(c *container, id string) (*reply, error) {
 var errChanged = errors.New("changed meanwhile")
 
 func (x *exchange) patchOnce(c *container, p *patch, key partitionKey, document, id string, opts []client.RequestOption) (*client.Reply, error) {
-	answer, err := x.do("document.get", c.name(), document, nil, opts...)
-	if errors.Is(err, client.ErrDocumentNotFound) {
-		return answer, c.noItem(id)
-	}
+	it, answer, err := x.find(c, document, id, opts...)
 	if err != nil {
 		return answer, err
-	}
-	it, ok := c.itemIn(answer.Body)
-	if !ok {
-		return answer, c.noItem(id)
 	}
 	if etag := etagOf(x.Request, "If-Match"); etag != "" && etag != "*" && etag != it.etag {
 		return answer, faultf(http.StatusPreconditionFailed, "item %.300q has the etag %s now, not %.40s", id, it.etag, etag)
