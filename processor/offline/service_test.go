@@ -40,6 +40,9 @@ func (p *pair) ask(before func()) {
 		p.Judged(p.Publish(r.tail, r.body, r.headers...))
 		_, err := p.local.Submit(r.tail, r.header(), []byte(r.body))
 		p.Check(err)
+		if log := p.local.Log(); p.last { // what the mutation makes due comes before the next one, not before a read
+			p.Check(p.Inside().Store.Wait(p.Ctx(), log[len(log)-1].Seq))
+		}
 		return
 	}
 	want := p.Ask(r.tail, r.body, r.headers...)
