@@ -6,12 +6,12 @@ import (
 	"crypto/subtle"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/webserver"
 )
 
 // Options configure a console.
@@ -119,7 +119,7 @@ func (h *Handler) accepts(w http.ResponseWriter, r *http.Request) bool {
 // answersTo reports whether the Host header is one of the console's own names. With DNS
 // rebinding, a page of another site has that site's name.
 func (h *Handler) answersTo(r *http.Request) bool {
-	host := hostname(r.Host)
+	host := webserver.Hostname(r.Host)
 	switch host {
 	case "localhost", "127.0.0.1", "::1":
 		return true
@@ -131,15 +131,6 @@ func (h *Handler) answersTo(r *http.Request) bool {
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && local.IP.Equal(net.ParseIP(host))
-}
-
-// hostname returns a Host header without its port, in lower case.
-func hostname(host string) string {
-	u, err := url.Parse("//" + host)
-	if err != nil || u.Host != host || strings.ContainsAny(host, "/@?#") {
-		return ""
-	}
-	return strings.ToLower(u.Hostname())
 }
 
 // admits reports whether a request to the API presents the token, and refuses it if not. A

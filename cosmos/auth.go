@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lapsedb/lapse/webserver"
 )
 
 // WellKnownKey is the account key of all emulators, which is no secret.
@@ -21,7 +23,7 @@ const maxSkew = 15 * time.Minute
 // admits returns an error unless the request came under a name of the gateway's and from no
 // web page: with DNS rebinding, a page of another site has that site's name.
 func (g *Gateway) admits(r *http.Request) error {
-	host := hostname(r.Host)
+	host := webserver.Hostname(r.Host)
 	known := host == "localhost" || net.ParseIP(host).IsLoopback() ||
 		slices.ContainsFunc(g.options.Hosts, func(own string) bool { return strings.EqualFold(own, host) })
 	switch {
@@ -31,15 +33,6 @@ func (g *Gateway) admits(r *http.Request) error {
 		return faultf(http.StatusForbidden, "the gateway answers no web pages: this request has an Origin")
 	}
 	return nil
-}
-
-// hostname returns a Host header without its port.
-func hostname(host string) string {
-	u, err := url.Parse("//" + host)
-	if err != nil || u.Host != host {
-		return ""
-	}
-	return strings.ToLower(u.Hostname())
 }
 
 // authorize returns an error unless the request is signed with the account key, or has a token

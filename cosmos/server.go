@@ -11,7 +11,6 @@ import (
 	"os"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/lapsedb/lapse/webserver"
@@ -80,33 +79,26 @@ const listenTries = 10
 // listen listens at a host; localhost is 127.0.0.1 and, if the machine has it, ::1.
 func listen(host, port string) ([]net.Listener, error) {
 	if host != "localhost" {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
-		return []net.Listener{l}, taken(err)
+		l, err := webserver.Listen("tcp", net.JoinHostPort(host, port))
+		return []net.Listener{l}, err
 	}
 	for try := 1; ; try++ {
-		four, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", port))
+		four, err := webserver.Listen("tcp4", net.JoinHostPort("127.0.0.1", port))
 		if err != nil {
-			return nil, taken(err)
+			return nil, err
 		}
-		six, err := net.Listen("tcp6", net.JoinHostPort("::1", strconv.Itoa(four.Addr().(*net.TCPAddr).Port)))
+		six, err := webserver.Listen("tcp6", net.JoinHostPort("::1", strconv.Itoa(four.Addr().(*net.TCPAddr).Port)))
 		switch {
 		case err == nil:
 			return []net.Listener{four, six}, nil
-		case !errors.Is(err, syscall.EADDRINUSE):
+		case !errors.Is(err, webserver.ErrTaken):
 			return []net.Listener{four}, nil // the machine has no ::1
 		}
 		_ = four.Close()
 		if port != "0" || try == listenTries {
-			return nil, taken(err)
+			return nil, err
 		}
 	}
-}
-
-func taken(err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return errors.New("another program listens there")
-	}
-	return err
 }
 
 // Close ends a server that does not serve yet.

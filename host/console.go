@@ -37,7 +37,7 @@ func (c Console) Listen() (*ConsoleServer, error) {
 	if c.Address == "" {
 		return &ConsoleServer{}, nil
 	}
-	listener, err := listenHTTP(c.Address)
+	listener, err := webserver.Listen("tcp", c.Address)
 	switch {
 	case err != nil && c.Default:
 		return &ConsoleServer{Console: c, taken: err}, nil

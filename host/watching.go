@@ -32,7 +32,7 @@ func (r *run) serveWatchers() (stop func(), err error) {
 	if err != nil || r.Metrics == "" {
 		return stopHealth, err
 	}
-	listener, err := listenHTTP(r.Metrics)
+	listener, err := webserver.Listen("tcp", r.Metrics)
 	if err != nil {
 		stopHealth()
 		return nil, fmt.Errorf("cannot serve metrics at %s: %w: choose another address with --metrics HOST:PORT", r.Metrics, err)
@@ -69,7 +69,7 @@ func listenUnix(path string) (net.Listener, error) {
 		}
 		nc, err := net.Dial("unix", path)
 		if err == nil {
-			return nil, errors.Join(errors.New("another program listens there"), nc.Close())
+			return nil, errors.Join(webserver.ErrTaken, nc.Close())
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			return nil, err
@@ -77,16 +77,6 @@ func listenUnix(path string) (net.Listener, error) {
 		_ = os.Remove(path) // if that fails, listening does
 	}
 	return net.Listen("unix", path)
-}
-
-// listenHTTP listens at HOST:PORT. Its error for an address in use has no "already":
-// programs that wait for "ready" would find it there.
-func listenHTTP(address string) (net.Listener, error) {
-	listener, err := net.Listen("tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		err = errors.New("another program listens there")
-	}
-	return listener, err
 }
 
 // addProfiles adds Go's profiles and execution traces: net/http/pprof, which extends the

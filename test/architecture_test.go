@@ -56,7 +56,7 @@ var architecture = map[string]struct{ ours, not []string }{
 	"client/importer": {ours: []string{"schema", "schema/values", "client"}, not: []string{"nats-io", "pebble"}},
 	"cosmos/sql":      {ours: []string{"schema/values"}, not: []string{"nats-io", "pebble", "time", "net"}},
 	"webserver":       {},
-	"console":         {ours: []string{"schema", "schema/values", "client", "client/importer"}, not: []string{"nats-io", "pebble"}},
+	"console":         {ours: []string{"schema", "schema/values", "client", "client/importer", "webserver"}, not: []string{"nats-io", "pebble"}},
 	"cosmos":          {ours: []string{"schema", "schema/values", "client", "webserver", "cosmos/sql"}, not: []string{"nats-io", "pebble"}},
 	"host": {ours: []string{"schema", "processor", "processor/observe", "processor/lease", "processor/spread", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
 		"client", "webserver", "console", "cosmos"}, not: []string{"pebble"}},
