@@ -134,13 +134,12 @@ func (x *exchange) containerByRID(rid string) (*container, error) {
 // show returns the container as a resource.
 func (c *container) show() []byte {
 	out := schema.AppendString([]byte(`{"id":`), c.name())
-	c.members.Members(func(name []byte, value values.Value) bool {
-		switch string(name) {
+	out = appendMembers(out, c.members, func(name string, value values.Value) values.Value {
+		switch name {
 		case "partitionKey", "indexingPolicy", offerMember:
-			return true
+			return nil
 		}
-		out = append(append(schema.AppendString(append(out, ','), string(name)), ':'), value...)
-		return true
+		return value
 	})
 	out = append(append(out, `,"indexingPolicy":`...), c.showPolicy()...)
 	kind := "Hash"
@@ -163,11 +162,11 @@ func (c *container) showPolicy() []byte {
 	if policy.Kind() != values.Object {
 		return append(out, `,"automatic":true,"includedPaths":[{"path":"/*"}],"excludedPaths":[{"path":"/\"_etag\"/?"}]}`...)
 	}
-	policy.Members(func(name []byte, value values.Value) bool {
-		if string(name) != "indexingMode" {
-			out = append(append(schema.AppendString(append(out, ','), string(name)), ':'), value...)
+	out = appendMembers(out, policy, func(name string, value values.Value) values.Value {
+		if name == "indexingMode" {
+			return nil
 		}
-		return true
+		return value
 	})
 	return append(out, '}')
 }

@@ -57,6 +57,8 @@ func (d *definition) readPaths() error {
 // system are the members that no partition key has, since lapse makes or hides them.
 var system = []string{"_rid", "_self", "_etag", "_ts", "_attachments", itemID}
 
+func isSystem(name string) bool { return slices.Contains(system, name) }
+
 // parsePath reads a path such as /a/"b c" without wildcards.
 func parsePath(text string) (path []string, ok bool) {
 	rest, ok := strings.CutPrefix(text, "/")
@@ -74,7 +76,7 @@ func parsePath(text string) (path []string, ok bool) {
 		}
 		path = append(path, name)
 	}
-	return path, !slices.Contains(system, path[0])
+	return path, !isSystem(path[0])
 }
 
 func (d *definition) pathText(i int) string { return "/" + strings.Join(d.paths[i], "/") }
@@ -109,15 +111,11 @@ func parseDefinition(body values.Value, p *schema.Properties) (*definition, erro
 	if len(body) > maxDefinition {
 		return nil, badRequest("the container has %d bytes: at most %d are allowed", len(body), maxDefinition)
 	}
-	kept := []byte{'{'}
-	body.Members(func(name []byte, value values.Value) bool {
-		if !slices.Contains(notStored, string(name)) {
-			if len(kept) > 1 {
-				kept = append(kept, ',')
-			}
-			kept = append(append(schema.AppendString(kept, string(name)), ':'), value...)
+	kept := appendMembers([]byte{'{'}, body, func(name string, value values.Value) values.Value {
+		if slices.Contains(notStored, name) {
+			return nil
 		}
-		return true
+		return value
 	})
 	d := &definition{members: append(kept, '}')}
 	if err := d.readPaths(); err != nil {
@@ -162,14 +160,4 @@ func (d *definition) includedPaths() (paths []string) {
 	})
 	slices.Sort(paths)
 	return slices.Compact(paths)
-}
-
-// setMember sets a member of an object, whose others it copies.
-func setMember(object values.Value, name string, value values.Value) values.Value {
-	out := schema.Without(object, name)
-	out = append([]byte{}, out[:len(out)-1]...)
-	if len(out) > 1 {
-		out = append(out, ',')
-	}
-	return append(append(append(schema.AppendString(out, name), ':'), value...), '}')
 }

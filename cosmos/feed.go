@@ -383,7 +383,7 @@ func (f *changes) appendMetadata(row []byte, e *client.Event, operation, id stri
 	row = append(appendString(row, "id", id), `,"partitionKey":{`...)
 	for i, v := range key {
 		if v != nil {
-			row = append(append(schema.AppendString(comma(row), f.c.pathText(i)[1:]), ':'), v...)
+			row = appendMember(row, f.c.pathText(i)[1:], v)
 		}
 	}
 	return append(row, "}}"...)

@@ -292,8 +292,3 @@ func (x *exchange) ifMatch() []client.RequestOption {
 	}
 	return nil
 }
-
-// appendString appends a member of an object, with a comma before it.
-func appendString(dst []byte, name, value string) []byte {
-	return schema.AppendString(append(schema.AppendString(append(dst, ','), name), ':'), value)
-}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -78,25 +77,16 @@ func (c *container) itemFrom(body values.Value, key partitionKey) (*stored, erro
 func toDocument(item values.Value, document string) []byte {
 	out := make([]byte, 1, len(item)+len(document))
 	out[0] = '{'
-	item.Members(func(name []byte, value values.Value) bool {
-		switch string(name) {
-		case itemID, "_rid", "_self", "_etag", "_ts", "_attachments":
-			return true
-		case "id":
-			value = schema.AppendString(nil, document)
+	out = appendMembers(out, item, func(name string, value values.Value) values.Value {
+		switch {
+		case isSystem(name):
+			return nil
+		case name == "id":
+			return schema.AppendString(nil, document)
 		}
-		out = append(append(schema.AppendString(comma(out), string(name)), ':'), value...)
-		return true
+		return value
 	})
 	return append(out, '}')
-}
-
-// comma appends a comma, unless dst ends with the beginning of an object or array.
-func comma(dst []byte) []byte {
-	if c := dst[len(dst)-1]; c == '{' || c == '[' {
-		return dst
-	}
-	return append(dst, ',')
 }
 
 // item is a document as an item.
@@ -122,17 +112,16 @@ func (c *container) itemIn(content values.Value) (it item, ok bool) {
 func (c *container) toItem(content values.Value, document, id string) []byte {
 	out := make([]byte, 1, len(content)+256)
 	out[0] = '{'
-	content.Members(func(name []byte, value values.Value) bool {
-		switch string(name) {
+	out = appendMembers(out, content, func(name string, value values.Value) values.Value {
+		switch name {
 		case itemID:
-			return true
+			return nil
 		case "id":
-			value = schema.AppendString(nil, id)
+			return schema.AppendString(nil, id)
 		case "_etag":
-			value = values.Value(`"\"` + string(value.Text()) + `\""`)
+			return values.Value(`"\"` + string(value.Text()) + `\""`)
 		}
-		out = append(append(schema.AppendString(comma(out), string(name)), ':'), value...)
-		return true
+		return value
 	})
 	rid := itemRID(c.rid, document)
 	return append(out, `,"_rid":"`+rid+`","_self":"`+c.self+"docs/"+rid+`/","_attachments":"attachments/"}`...)
@@ -365,6 +354,3 @@ func (x *exchange) patchOnce(c *container, p *patch, key partitionKey, document,
 	}
 	return answer, err
 }
-
-// isSystem reports whether a member is made for a reply.
-func isSystem(name string) bool { return slices.Contains(system, name) }

@@ -197,19 +197,19 @@ func editObject(in values.Value, member string, change changer) (values.Value, e
 	if err != nil {
 		return nil, err
 	}
-	out, done := []byte{'{'}, value == nil
-	in.Members(func(name []byte, old values.Value) bool {
-		if string(name) == member {
-			if done {
-				return true
-			}
-			old, done = value, true
+	done := value == nil
+	out := appendMembers([]byte{'{'}, in, func(name string, old values.Value) values.Value {
+		switch {
+		case name != member:
+			return old
+		case done:
+			return nil
 		}
-		out = append(append(schema.AppendString(comma(out), string(name)), ':'), old...)
-		return true
+		done = true
+		return value
 	})
 	if !done {
-		out = append(append(schema.AppendString(comma(out), member), ':'), value...)
+		out = appendMember(out, member, value)
 	}
 	return append(out, '}'), nil
 }
