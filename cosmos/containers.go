@@ -276,14 +276,6 @@ func (x *exchange) listContainers(q *sql.Query) (*reply, error) {
 	return list("DocumentCollections", databaseRID(x.db.name), shown, q)
 }
 
-func (x *exchange) queryContainers() (*reply, error) {
-	q, err := x.parseQuery()
-	if err != nil {
-		return nil, err
-	}
-	return x.listContainers(q)
-}
-
 // ranges is the only range of partition keys. SDKs ask until they hear a 304.
 func (x *exchange) ranges(c *container) (*reply, error) {
 	const etag = "1"

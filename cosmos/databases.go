@@ -230,11 +230,3 @@ func asked(name string, q *sql.Query) (ids []string) {
 	}
 	return ids
 }
-
-func (x *exchange) queryDatabases() (*reply, error) {
-	q, err := x.parseQuery()
-	if err != nil {
-		return nil, err
-	}
-	return x.listDatabases(q)
-}

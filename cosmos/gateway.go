@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -252,12 +253,7 @@ func (x *exchange) do(op, collection, id string, body []byte, opts ...client.Req
 // explain returns a 404 for a database that is not there.
 func (x *exchange) explain(err error) error {
 	names, listErr := x.options.Databases(x)
-	for _, name := range names {
-		if listErr != nil || name == x.db.name {
-			return err
-		}
-	}
-	if listErr != nil {
+	if listErr != nil || slices.Contains(names, x.db.name) {
 		return err
 	}
 	return notFound("database %s does not exist", x.db.name)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/cosmos/sql"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/values"
 )
@@ -97,11 +98,8 @@ func (x *exchange) allOffers() (all []*offer, err error) {
 	return all, nil
 }
 
-func (x *exchange) listOffers() (*reply, error) { return x.chooseOffers(false) }
-
-func (x *exchange) queryOffers() (*reply, error) { return x.chooseOffers(true) }
-
-func (x *exchange) chooseOffers(byQuery bool) (*reply, error) {
+// listOffers lists the offers, or those that a query chooses.
+func (x *exchange) listOffers(q *sql.Query) (*reply, error) {
 	all, err := x.allOffers()
 	if err != nil {
 		return nil, err
@@ -109,13 +107,6 @@ func (x *exchange) chooseOffers(byQuery bool) (*reply, error) {
 	shown := make([][]byte, len(all))
 	for i, o := range all {
 		shown[i] = o.show()
-	}
-	if !byQuery {
-		return list("Offers", "", shown, nil)
-	}
-	q, err := x.parseQuery()
-	if err != nil {
-		return nil, err
 	}
 	return list("Offers", "", shown, q)
 }

@@ -43,6 +43,15 @@ func (x *exchange) parseQuery() (*sql.Query, error) {
 	return q, nil
 }
 
+// queried answers the query in the body by a list of resources.
+func (x *exchange) queried(list func(*sql.Query) (*reply, error)) (*reply, error) {
+	q, err := x.parseQuery()
+	if err != nil {
+		return nil, err
+	}
+	return list(q)
+}
+
 // list is the reply with all resources, or those rows that a query makes of them.
 func list(member, rid string, resources [][]byte, q *sql.Query) (*reply, error) {
 	rows := func(yield func([]byte, error) bool) {

@@ -92,7 +92,7 @@ func (x *exchange) routeDatabases() (*reply, error) {
 	case x.Method == http.MethodGet:
 		return x.listDatabases(nil)
 	case x.Method == http.MethodPost && isQuery(x.Request):
-		return x.queryDatabases()
+		return x.queried(x.listDatabases)
 	case x.Method == http.MethodPost:
 		return x.createDatabase()
 	}
@@ -114,7 +114,7 @@ func (x *exchange) routeContainers() (*reply, error) {
 	case x.Method == http.MethodGet:
 		return x.listContainers(nil)
 	case x.Method == http.MethodPost && isQuery(x.Request):
-		return x.queryContainers()
+		return x.queried(x.listContainers)
 	case x.Method == http.MethodPost:
 		return x.createContainer()
 	}
@@ -174,9 +174,9 @@ func (x *exchange) routeItem(c *container) (*reply, error) {
 func (x *exchange) routeOffers() (*reply, error) {
 	switch {
 	case len(x.path) == 1 && x.Method == http.MethodPost && isQuery(x.Request):
-		return x.queryOffers()
+		return x.queried(x.listOffers)
 	case len(x.path) == 1 && x.Method == http.MethodGet:
-		return x.listOffers()
+		return x.listOffers(nil)
 	case len(x.path) == 2 && x.Method == http.MethodGet:
 		return x.readOffer()
 	case len(x.path) == 2 && x.Method == http.MethodPut:
