@@ -2,6 +2,7 @@ package schema
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 )
 
@@ -68,13 +69,14 @@ const (
 	memberHold     = "_hold"
 )
 
+var lifetimeMembers = []string{memberDeadline, memberRule, memberHold}
+
 // AddLifetime adds to the object that begins at start in dst the member _deadline, unix seconds
 // or null, _rule if there is a deadline, and _hold, the reason, if the document is held.
 func AddLifetime(dst []byte, start int, l Lifetime) []byte {
-	for _, name := range []string{memberDeadline, memberRule, memberHold} {
-		if object := dst[start:]; bytes.Contains(object, []byte(name)) || bytes.Contains(object, []byte(`\u`)) {
-			dst = append(dst[:start], Without(object, name)...)
-		}
+	object := dst[start:]
+	if slices.ContainsFunc(lifetimeMembers, func(name string) bool { return bytes.Contains(object, []byte(name)) }) || bytes.Contains(object, []byte(`\u`)) {
+		dst = append(dst[:start], Without(object, lifetimeMembers...)...)
 	}
 	if dst = dst[:len(dst)-1]; len(dst)-start > 1 {
 		dst = append(dst, ',')
