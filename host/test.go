@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,14 +142,15 @@ func (s *tests) fail(db schema.DatabaseName, err error) {
 	}
 }
 
-// open opens an empty database whose clock begins at a time in Unix ms.
-func (s *tests) open(name schema.DatabaseName, at int64) (_ *testDatabase, err error) {
+// open opens a database whose clock begins at a time in Unix ms. It is empty, or begins with a
+// log, to whose end the clock moves.
+func (s *tests) open(name schema.DatabaseName, at int64, log iter.Seq2[schema.Line, error]) (_ *testDatabase, err error) {
 	if err := s.reserve(name); err != nil {
 		return nil, err
 	}
 	db := &testDatabase{name: name, clock: clock.NewManual(time.UnixMilli(at), s.Runs), monitor: monitor.NewMonitor(name), dropped: make(chan struct{})}
 	if db.service, err = s.target.server.ConnectService(); err == nil {
-		if db.processor, err = s.start(db); err != nil {
+		if db.processor, err = s.start(db, log); err != nil {
 			db.service.Close()
 		}
 	}
@@ -163,18 +165,18 @@ func (s *tests) open(name schema.DatabaseName, at int64) (_ *testDatabase, err e
 	return db, s.consoles.show(db)
 }
 
-// openMain opens the first database, and loads the log.
+// openMain opens the first database, with the log to load if there is one: at its end the
+// clocks of the others begin, too.
 func (s *tests) openMain(ctx context.Context) error {
 	if s.Load == nil {
-		_, err := s.open(schema.DefaultDatabase, s.At.UnixMilli())
+		_, err := s.open(schema.DefaultDatabase, s.At.UnixMilli(), nil)
 		return err
 	}
-	s.options.Load = schema.ReadEvents(ctx, s.Load)
-	main, err := s.open(schema.DefaultDatabase, 0)
+	main, err := s.open(schema.DefaultDatabase, 0, schema.ReadEvents(ctx, s.Load))
 	if err != nil {
 		return fmt.Errorf("load the log: %w", err)
 	}
-	s.options.Load, s.At = nil, time.UnixMilli(main.clock.Millis())
+	s.At = time.UnixMilli(main.clock.Millis())
 	return nil
 }
 
@@ -205,9 +207,10 @@ func (s *tests) reserve(name schema.DatabaseName) error {
 	return nil
 }
 
-func (s *tests) start(db *testDatabase) (*processor.Processor, error) {
+func (s *tests) start(db *testDatabase, log iter.Seq2[schema.Line, error]) (*processor.Processor, error) {
 	o := s.options.InMemory()
 	o.Database, o.Dir, o.Monitor, o.Timekeeper = db.name, "projection", db.monitor, db.clock
+	o.Load = log
 	o.Logger = o.Logger.With("database", string(db.name))
 	c := s.target.Connections
 	c.Service, c.Shared, c.Checked, c.Only = db.service, true, true, true
@@ -354,7 +357,7 @@ func (s *tests) do(r *testReply, name schema.DatabaseName, operation string, dat
 	case fault != nil:
 		return fault
 	case operation == "open":
-		if db, err = s.open(name, s.beginning(at)); err == nil {
+		if db, err = s.open(name, s.beginning(at), nil); err == nil {
 			r.code, r.body, r.seq = 201, opened{name, db.clock.Millis()}, db.processor.Seq()
 		}
 	case db == nil:
