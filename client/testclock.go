@@ -68,7 +68,7 @@ func (t TestClock) AdvanceToDue(ctx context.Context) (Advanced, error) {
 func (t TestClock) Drop(ctx context.Context) error {
 	err := t.ask(ctx, "drop", nil, nil)
 	if err == nil {
-		t.c.lastSeq.Store(0) // the next log begins anew
+		t.c.lastSeq.Store(0) // a new log begins at 1
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func (x *exchange) container(id string) (*container, error) {
 		}
 	}
 	if rid := x.Header.Get("X-Ms-Cosmos-Intended-Collection-Rid"); rid != "" && rid != c.rid {
-		return nil, &fault{status: http.StatusBadRequest, substatus: otherContainer, message: "the container was made anew with another partition key: read it again"}
+		return nil, &fault{status: http.StatusBadRequest, substatus: otherContainer, message: "the container was created again with another partition key: read it again"}
 	}
 	return c, nil
 }

@@ -26,7 +26,7 @@ const (
 	sessionNotReached = 1002 // 404: the state of the session token isn't there yet
 	noContainer       = 1003 // 404: the container isn't there
 	crossPartition    = 1004 // 400: the query needs a plan
-	otherContainer    = 1024 // 400: the container was made anew
+	otherContainer    = 1024 // 400: the container was created again
 )
 
 func faultf(status int, format string, args ...any) *fault {

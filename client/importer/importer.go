@@ -81,8 +81,8 @@ func (im *Import) Count() Count {
 }
 
 // Run imports lines. The error is a schema.FileError if the first ones show that they are no
-// documents, as the events of a log; the lines before are done then. It tries again for a minute while there is no writer; any other error
-// of a request is returned.
+// documents, as the events of a log; the lines before are done then. It tries again for a
+// minute while there is no writer; any other error of a request is returned.
 func (im *Import) Run(ctx context.Context, lines iter.Seq2[schema.Line, error]) error {
 	var pending []*importLine // sent, in order
 	var unreadable error

@@ -113,7 +113,7 @@ lapse test have a gateway of their own: --cosmos.`,
 			return err
 		}
 		if options.Key == "" && (conn.creds != "" || conn.nkey != "" || conn.cert != "") {
-			return usageErrorf("cosmos connects with credentials, which the gateway's users get the use of: give --cosmos-key-file FILE")
+			return needsKey()
 		}
 		return a.cosmos(cmd.Context(), options, conn, cmd.Flags().Changed("database"))
 	}
@@ -133,7 +133,7 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 	}
 	defer hangUp()
 	if options.Key == "" && hasLogin(lapse.Conn().Opts) {
-		return usageErrorf("cosmos connects with credentials, which the gateway's users get the use of: give --cosmos-key-file FILE")
+		return needsKey()
 	}
 	stop, err := served.Serve(cosmos.Options{
 		Connect: func(database string) (*client.Client, func(), error) {
@@ -158,6 +158,11 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 	_, _ = fmt.Fprintf(a.stderr, "lapse: ready: databases at %s, for SDKs of Cosmos DB: %s\n", lapse.Conn().ConnectedUrlRedacted(), served.Serving())
 	<-ctx.Done()
 	return nil
+}
+
+// needsKey is the error of a gateway that would lend its credentials to everybody.
+func needsKey() error {
+	return usageErrorf("cosmos connects with credentials, which the gateway's users get the use of: give --cosmos-key-file FILE")
 }
 
 // hasLogin reports whether a connection has credentials or a client certificate, from a URL or
