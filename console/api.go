@@ -121,7 +121,7 @@ func (h *Handler) mayChange(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Allow", http.MethodPost)
 		refuse(w, http.StatusMethodNotAllowed, "bad_request", "send a change as POST")
 	case !h.options.Write:
-		refuse(w, http.StatusForbidden, "read_only", "this console is read-only: start it with --write to change anything")
+		refuse(w, http.StatusForbidden, "read_only", "this console is read-only: start lapse console with --write, or lapse serve with --console-token-file, to change anything")
 	default:
 		return true
 	}

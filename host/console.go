@@ -131,6 +131,10 @@ func (c *ConsoleServer) serveEach(t *target) (end func(), err error) {
 	if c.listener == nil {
 		return func() {}, nil
 	}
+	write, err := c.mayWrite(t)
+	if err != nil {
+		return nil, err
+	}
 	nc, err := t.client()
 	if err != nil {
 		return nil, err
@@ -143,12 +147,23 @@ func (c *ConsoleServer) serveEach(t *target) (end func(), err error) {
 		}
 	}
 	if len(clients) == 1 {
-		stop := c.Serve(clients[0], true, t.Processor.Logger)
+		stop := c.Serve(clients[0], write, t.Processor.Logger)
 		return func() { stop(); nc.Close() }, nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	stop := webserver.Serve(c.listener, console.Several(ctx, clients, c.options(true)), "console", t.Processor.Logger)
+	stop := webserver.Serve(c.listener, console.Several(ctx, clients, c.options(write)), "console", t.Processor.Logger)
 	return func() { cancel(); stop(); nc.Close() }, nil
+}
+
+// mayWrite reports whether the console permits changes. It has the rights of a user, whom
+// others have to log in for: it needs a token then.
+func (c *ConsoleServer) mayWrite(t *target) (bool, error) {
+	users, err := t.embedded().HasUsers()
+	if write := c.Token != "" || !users; write || err != nil {
+		return write, err
+	}
+	t.Processor.Logger.Info("the console is read-only, since the NATS server has users: to change things in it, give --console-token-file FILE")
+	return false, nil
 }
 
 // warn logs why there is no console.

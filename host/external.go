@@ -179,7 +179,7 @@ const nodeFile = "node"
 // one that is damaged.
 func nodeName(storeDir string, logger *slog.Logger) (string, error) {
 	path := filepath.Join(storeDir, nodeFile)
-	text, err := ReadFile(path)
+	text, err := embedded.ReadFile(path)
 	name := strings.TrimSpace(string(text))
 	switch {
 	case err == nil && validNode.MatchString(name):

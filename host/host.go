@@ -82,10 +82,10 @@ func (r *run) run(ctx context.Context) error {
 	return r.serve(ctx)
 }
 
-// reloads reads the configuration file of the embedded NATS server again at each SIGHUP
+// reloads reads the files of the embedded NATS server again at each SIGHUP
 // once opened is called. A SIGHUP before waits for that: it would end the process.
 func (r *run) reloads(ctx context.Context) (opened, stop func()) {
-	if !r.OwnProcess || r.NATSConfig == "" {
+	if !r.OwnProcess || !r.Reloadable() {
 		return func() {}, func() {}
 	}
 	ctx, end := context.WithCancel(ctx)
@@ -100,13 +100,23 @@ func (r *run) reloads(ctx context.Context) (opened, stop func()) {
 	return func() { close(open) }, func() { end(); wait() }
 }
 
-// reload reads the configuration file of the embedded NATS server again.
+// reload reads the files of the embedded NATS server again.
 func (r *run) reload() {
 	if err := r.target.reload(); err != nil {
 		r.Processor.Logger.Error("not reloaded, nothing is changed: " + err.Error())
 		return
 	}
-	r.Processor.Logger.Info("reloaded", "nats_config", r.NATSConfig)
+	var files []any
+	if r.NATSConfig != "" {
+		files = append(files, "nats_config", r.NATSConfig)
+	}
+	if r.Users != nil {
+		files = append(files, "users", len(r.Users))
+	}
+	if r.TLSCert != "" {
+		files = append(files, "tls_cert", r.TLSCert)
+	}
+	r.Processor.Logger.Info("reloaded", files...)
 }
 
 // serve starts the databases on the open target, serves them, and closes the target.

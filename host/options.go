@@ -28,7 +28,7 @@ type Options struct {
 	Databases []schema.DatabaseName
 	// Listen is HOST:PORT at which the embedded NATS server accepts clients;
 	// 127.0.0.1:4222 if empty. The system chooses the port if it is 0: see Ready. Without
-	// users in NATSConfig no credentials are needed, and an address that is not Loopback
+	// Users, and users in NATSConfig, no credentials are needed, and an address that is not Loopback
 	// needs NoAuth.
 	Listen string
 	// NoAuth accepts that others than this machine connect without credentials, to Listen
@@ -37,6 +37,14 @@ type Options struct {
 	// NATSConfig is a NATS configuration file with accounts, users, TLS, leaf nodes,
 	// WebSocket and monitoring of the embedded server; "" for none.
 	NATSConfig string
+	// Users are users of the embedded server, for whom all works as it does without users. Once
+	// there are any, here or in NATSConfig, clients have to log in.
+	Users []User
+	// TLSCert and TLSKey are files with a certificate for TLS at Listen, and its key; "" for
+	// none.
+	TLSCert, TLSKey string
+	// NoTLS accepts that passwords reach Listen from others than this machine without TLS.
+	NoTLS bool
 	// OperatorNKey is the public nkey of a user of the embedded server who may back up,
 	// repair and restore the streams; "" for none.
 	OperatorNKey string
@@ -71,13 +79,16 @@ type Options struct {
 	Copies int
 	// OwnProcess lets Run tune the whole process, as lapse serve does: garbage collection,
 	// memory limit and GOMAXPROCS, unless the environment sets them. SIGUSR1 then accepts
-	// the clock as it is, and SIGHUP reloads NATSConfig, if there is one; else lapse serve
+	// the clock as it is, and SIGHUP reads files again, if Reloadable; else lapse serve
 	// ends at it as at SIGTERM.
 	OwnProcess bool
 	// Events receives what happens, from several goroutines; nil for nobody. Run waits
 	// until it returns.
 	Events func(Event)
 }
+
+// User is a user of the embedded server, whose password is in a file.
+type User = embedded.User
 
 // External is a NATS server outside of Run.
 type External struct {
@@ -122,6 +133,8 @@ func (o Options) Check() error {
 		return optionsErrorf("--replicas %d: the embedded NATS server is one; give --nats-url of a cluster", o.Processor.Replicas)
 	case o.External != nil && o.NATSConfig != "":
 		return optionsErrorf("--nats-config is for the embedded NATS server: configure the one of --nats-url or --context itself")
+	case o.External != nil && o.Users != nil:
+		return optionsErrorf("--user is for the embedded NATS server: add users to the one of --nats-url or --context itself")
 	case o.External != nil && o.OperatorNKey != "":
 		return optionsErrorf("--operator-nkey is for the embedded NATS server: add the user to the one of --nats-url or --context itself")
 	case o.External != nil && o.Console.Address != "":
@@ -208,18 +221,28 @@ func (o Options) checkEmbedded() (err error) {
 	return nil
 }
 
+// Reloadable reports whether SIGHUP has files of the embedded NATS server to read again.
+func (o Options) Reloadable() bool {
+	return o.External == nil && (o.NATSConfig != "" || o.Users != nil || o.TLSCert != "")
+}
+
 // embedded returns the options of the embedded NATS server that both Check and Run know.
 func (o Options) embedded() embedded.Options {
-	return embedded.Options{StoreDir: o.StoreDir, Memory: o.Test != nil, Listen: o.Listen, NoAuth: o.NoAuth, Config: o.NATSConfig, Operator: o.OperatorNKey, Databases: o.Databases}
+	return embedded.Options{StoreDir: o.StoreDir, Memory: o.Test != nil, Listen: o.Listen, NoAuth: o.NoAuth, Config: o.NATSConfig, Operator: o.OperatorNKey, Databases: o.Databases,
+		Users: o.Users, CertFile: o.TLSCert, KeyFile: o.TLSKey, NoTLS: o.NoTLS}
 }
 
 // Loopback reports whether only programs on this machine can connect to address, a
 // HOST:PORT. A host name other than localhost may mean any interface.
 func Loopback(address string) bool { return embedded.Loopback(address) }
 
-// ReadFile returns the content of a file that a user names, or an error if it has more than
-// 1 MiB: a device may never end.
-func ReadFile(name string) ([]byte, error) { return embedded.ReadFile(name) }
+// ReadSecret returns the only line of a file with a password, token or key, without space
+// around it.
+func ReadSecret(name string) (string, error) { return embedded.ReadSecret(name) }
+
+// CheckPrivate returns an error if others than its owner and group may read a file with a
+// password, or others than its owner write it.
+func CheckPrivate(name string) error { return embedded.CheckPrivate(name) }
 
 // CheckFile returns an error if a library must not read a file that a user names: it is not
 // a regular file, or it has more than 1 MiB. A file that does not exist is no error.

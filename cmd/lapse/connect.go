@@ -28,6 +28,7 @@ const clientPingInterval = 10 * time.Second
 type connection struct {
 	server, context, database string
 	creds, nkey               string
+	passwordFile              string
 	inbox, api                prefixFlag
 	ca, cert, key             string
 	timeout                   time.Duration
@@ -52,6 +53,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&c.context, "context", "", "use the URL and login of `NAME`, a context of the nats command, instead of --server (default $"+contextVariable+")")
 	flags.StringVar(&c.creds, "creds", "", "log in with the credentials in `FILE`")
 	flags.StringVar(&c.nkey, "nkey", "", "log in with the nkey seed in `FILE`")
+	flags.StringVar(&c.passwordFile, "password-file", "", "log in with the password in `FILE`, as the user whose name the URL or the context has")
 	flags.Var(&c.inbox, "inbox-prefix", "receive replies below `PREFIX`, which must be the one that the user's permissions name (default that of the context, or _INBOX)")
 	flags.Var(&c.api, "js-api-prefix", "read the log by the JetStream API that the account imports at `PREFIX`, such as LAPSE.API, from another account (default that of the context); --inbox-prefix is then that of an imported stream")
 	addTLSFlags(flags, &c.ca, &c.cert, &c.key)
@@ -98,12 +100,18 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	}
 	opts = append([]nats.Option{nats.Name("lapse " + version), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(clientPingInterval),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, opts...) // the client reports errors of its calls
-	opts = append(opts, login...)
-	with := []client.Option{client.WithDatabase(c.database), client.WithTimeout(c.timeout), client.APIPrefix(string(c.api)), client.WithNATSOptions(opts...)}
 	server, name := c.server, c.context
 	if server == "" && name == "" {
 		server, name = os.Getenv(serverVariable), os.Getenv(contextVariable)
 	}
+	if server != "" && name != "" {
+		opts = append(opts, func(o *nats.Options) error {
+			o.Servers = strings.Split(server, ",")
+			return nil
+		})
+	}
+	opts = append(opts, login...)
+	with := []client.Option{client.WithDatabase(c.database), client.WithTimeout(c.timeout), client.APIPrefix(string(c.api)), client.WithNATSOptions(opts...)}
 	patience := min(c.timeout, silenceTimeout)
 	if name == "" {
 		lapse, err := insist(patience, func() (*client.Client, error) { return client.Connect(cmp.Or(server, nats.DefaultURL), with...) })
@@ -114,12 +122,6 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 			return nil, nil, err
 		}
 		return lapse, lapse.Close, nil
-	}
-	if server != "" {
-		opts = append(opts, func(o *nats.Options) error {
-			o.Servers = strings.Split(server, ",")
-			return nil
-		})
 	}
 	var settings natscontext.Settings
 	nc, err := insist(patience, func() (nc *nats.Conn, err error) {
@@ -169,6 +171,8 @@ func (c *connection) login() (opts []nats.Option, err error) {
 		return nil, usageErrorf("--server and --context given: use one of them")
 	case c.creds != "" && c.nkey != "":
 		return nil, usageErrorf("--creds and --nkey given: use one of them")
+	case c.passwordFile != "" && (c.creds != "" || c.nkey != ""):
+		return nil, usageErrorf("--password-file, and --creds or --nkey given: use one of them")
 	case (c.cert == "") != (c.key == ""):
 		return nil, errHalfCertificate
 	}
@@ -190,6 +194,13 @@ func (c *connection) login() (opts []nats.Option, err error) {
 			return nil, fmt.Errorf("--nkey %s: %w: give a file with the seed of a user", c.nkey, err)
 		}
 		opts = append(opts, option)
+	}
+	if c.passwordFile != "" {
+		password, err := readPassword(c.passwordFile)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, withPassword(password))
 	}
 	if c.inbox != "" {
 		opts = append(opts, nats.CustomInboxPrefix(string(c.inbox)))

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -64,15 +64,14 @@ func (f *consoleFlags) readToken() (string, error) {
 		}
 		return "", nil
 	}
-	text, err := host.ReadFile(f.tokenFile)
+	token, err := host.ReadSecret(f.tokenFile)
 	if err != nil {
 		return "", fmt.Errorf("--console-token-file: %w", err)
 	}
-	text = bytes.TrimSpace(text)
-	if len(text) < leastToken || bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if len(token) < leastToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", fmt.Errorf("--console-token-file %s: put one token into it, of at least %d letters and digits", f.tokenFile, leastToken)
 	}
-	return string(text), nil
+	return token, nil
 }
 
 func newConsoleCommand(a *app) *cobra.Command {

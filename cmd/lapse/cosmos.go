@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -79,11 +78,10 @@ func (f *cosmosFlags) key(open bool) (string, error) {
 		}
 		return "", nil
 	}
-	text, err := host.ReadFile(f.keyFile)
+	key, err := host.ReadSecret(f.keyFile)
 	if err != nil {
 		return "", fmt.Errorf("--cosmos-key-file: %w", err)
 	}
-	key := string(bytes.TrimSpace(text))
 	if err := cosmos.CheckKey(key); err != nil {
 		return "", usageErrorf("--cosmos-key-file %s: %v", f.keyFile, err)
 	}
@@ -112,7 +110,7 @@ lapse test have a gateway of their own: --cosmos.`,
 		if err != nil {
 			return err
 		}
-		if options.Key == "" && (conn.creds != "" || conn.nkey != "" || conn.cert != "") {
+		if options.Key == "" && (conn.creds != "" || conn.nkey != "" || conn.passwordFile != "" || conn.cert != "") {
 			return needsKey()
 		}
 		return a.cosmos(cmd.Context(), options, conn, cmd.Flags().Changed("database"))

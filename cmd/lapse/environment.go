@@ -55,7 +55,8 @@ func (e *fromEnvironment) read(flags *pflag.FlagSet, environment []string) (refu
 // separated by commas.
 func setFrom(name, value string, flags *pflag.FlagSet, f *pflag.Flag) error {
 	values := []string{value}
-	if _, repeatable := f.Value.(*loginFlag); repeatable {
+	switch f.Value.(type) {
+	case *loginFlag, *userFlag:
 		values = strings.Split(value, ",")
 	}
 	if emptyElement(f, value) || slices.Contains(values, "") {

@@ -85,7 +85,7 @@ func TestEveryFlagHasAVariable(t *testing.T) {
 			value = c.choices()[0]
 		}
 		if value == "" {
-			value = map[string]string{"creds": "log=x", "nkey": "bulk=x", "context": "service=x"}[f.Name]
+			value = map[string]string{"creds": "log=x", "nkey": "bulk=x", "context": "service=x", "user": "x=y"}[f.Name]
 		}
 		value = cmp.Or(value, "x")
 		if err := e.read(flags, []string{variable(f.Name) + "=" + value}); err != nil || !e.flags[f.Name] || f.Value.String() != value && f.Value.String() != "["+value+"]" {

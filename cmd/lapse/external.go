@@ -21,6 +21,7 @@ type externalFlags struct {
 	url           string
 	logins        map[string]login // by connection; "" for connections that are not named
 	ca, cert, key string
+	serves        bool // without an external server, cert and key are those of the embedded one
 }
 
 // login is the login of a connection.
@@ -115,7 +116,7 @@ func (f *externalFlags) given() bool {
 // check returns a usage error for flags that do not go together.
 func (f *externalFlags) check() error {
 	switch {
-	case !f.given() && (len(f.logins) > 0 || f.ca != "" || f.cert != ""):
+	case !f.given() && (len(f.logins) > 0 || f.ca != "" || f.cert != "" && !f.serves):
 		return usageErrorf("--creds, --nkey and --tls-… are for an external NATS server: give --nats-url or --context, too")
 	case f.url != "" && f.logins[""].way == "context":
 		return usageErrorf("--nats-url and --context given: use one of them; a context has its own URL")

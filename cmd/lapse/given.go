@@ -47,7 +47,7 @@ func emptyElement(flag *pflag.Flag, value string) bool {
 // repeatable reports whether each value of a flag counts.
 func repeatable(flag *pflag.Flag) bool {
 	switch flag.Value.(type) {
-	case pflag.SliceValue, *choicesFlag, *loginFlag:
+	case pflag.SliceValue, *choicesFlag, *loginFlag, *userFlag:
 		return true
 	}
 	return false

@@ -85,7 +85,8 @@ func TestGivenTwice(t *testing.T) {
 			seen[f.Name]++
 			want := usageErrorf("--%s is given twice, and only one would count: leave one out", f.Name).Error()
 			_, login := f.Value.(*loginFlag)
-			if watched := cmd.Name() == "watch" && f.Name == "collection"; login || watched || slices.Contains(repeatable, f.Name) {
+			_, user := f.Value.(*userFlag)
+			if watched := cmd.Name() == "watch" && f.Name == "collection"; login || user || watched || slices.Contains(repeatable, f.Name) {
 				want = "<nil>"
 			}
 			long, separate := "--"+f.Name+"=true", []string{"--" + f.Name}

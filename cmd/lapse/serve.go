@@ -72,7 +72,9 @@ func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 	addGroup(to, "Server", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.database, "database", "main", "`NAME`[,NAME…] of the databases, or * for all that the NATS server has at the start")
 		flags.StringVar(&f.StoreDir, "store-dir", "data", "store all files below `DIR`, which only one process at a time may use")
-		flags.StringVar(&f.Listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials unless --nats-config has users")
+		flags.StringVar(&f.Listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials unless there are users")
+		flags.Var(&userFlag{&f.Users}, "user", "let clients log in as NAME with the password in FILE, one line, or a bcrypt hash of it there: `NAME=FILE`; repeatable; nobody connects without a login then; SIGHUP reads it again")
+		flags.BoolVar(&f.NoTLS, "no-tls", false, "let others than this machine log in at --listen without TLS")
 		flags.BoolVar(&f.NoAuth, "no-auth", false, "let others than this machine connect without credentials: to --listen, and to what --nats-config opens")
 		flags.StringVar(&f.NATSConfig, "nats-config", "", "add the accounts, users, TLS, leaf nodes, WebSocket and monitoring in `FILE`, in NATS's syntax, to the embedded NATS server; SIGHUP reloads it")
 		flags.StringVar(&f.OperatorNKey, "operator-nkey", "", "let the user with this public `NKEY` back up, repair and restore the streams")
@@ -83,6 +85,8 @@ func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 	})
 	addGroup(to, "External NATS server", func(flags *pflag.FlagSet) {
 		f.external.addFlags(flags)
+		f.external.serves = true
+		flags.Lookup("tls-cert").Usage = "present the certificate in `FILE`: without an external NATS server to clients, at --listen; SIGHUP reads it again then"
 		addReplicasFlag(flags, &f.Processor.Replicas, "replicas of the streams (default that of existing streams, or 1)")
 		f.Processor.Lease = 5 * time.Second
 		flags.Var(&durationFlag{to: &f.Processor.Lease, least: 2 * time.Second, most: time.Hour, seconds: true}, "lease",
@@ -147,7 +151,9 @@ func (f *serveFlags) complete(flags *pflag.FlagSet, environment []string) (err e
 	if f.noSnapshots && p.Retain > 0 {
 		return usageErrorf("--snapshot-every 0 with --retain: lapse trims the log below a snapshot only, leave --snapshot-every out for a quarter of --retain")
 	}
-	if f.External = f.external.external(); f.External != nil {
+	if f.External = f.external.external(); f.External == nil {
+		f.TLSCert, f.TLSKey = f.external.cert, f.external.key
+	} else {
 		if !f.listenGiven {
 			f.Listen = ""
 		}
@@ -226,7 +232,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 // hangUp lets SIGHUP end serve as SIGTERM does where it has nothing to read again: the signal
 // would kill a writer that hands nothing over. One that is ignored, as by nohup, stays so.
 func (a *app) hangUp(ctx context.Context, f serveFlags) (stop func()) {
-	if f.NATSConfig != "" || f.Cosmos.CertFile != "" || signal.Ignored(syscall.SIGHUP) {
+	if f.Reloadable() || f.Cosmos.CertFile != "" || signal.Ignored(syscall.SIGHUP) {
 		return func() {}
 	}
 	hangup, stop := signal.NotifyContext(ctx, syscall.SIGHUP)

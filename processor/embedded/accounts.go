@@ -8,13 +8,12 @@ import (
 	"text/template"
 
 	"github.com/lapsedb/lapse/processor/gate"
-	"github.com/lapsedb/lapse/schema"
 )
 
 //go:embed accounts.conf.tmpl
 var accountsText string
 
-var accountsTemplate = template.Must(template.New("accounts").Parse(accountsText))
+var accountsTemplate = template.Must(template.New("accounts").Funcs(template.FuncMap{"quoted": quoted}).Parse(accountsText))
 
 // The users of accounts.conf.tmpl.
 const (
@@ -39,25 +38,24 @@ func newCredentials() credentials {
 }
 
 // accountsConfig returns the accounts, users and permissions as NATS configuration.
-// operator is the public nkey of the user operator; "" for none. dbs may be
-// gate.AnyDatabase.
-func accountsConfig(dbs []schema.DatabaseName, who credentials, operator string) string {
+// o.Databases may be gate.AnyDatabase.
+func (o *Options) accountsConfig(who credentials, users []password) string {
 	service := gate.Service
-	if slices.Contains(dbs, gate.AnyDatabase) {
+	if slices.Contains(o.Databases, gate.AnyDatabase) {
 		service |= gate.Tester
 	}
 	var b strings.Builder
 	err := accountsTemplate.Execute(&b, struct {
-		Databases []schema.DatabaseName
-		Who       credentials
-		Operator  string
-		Rights    map[string]string // by user
-	}{dbs, who, operator, map[string]string{
-		userGateLog:     gate.GateLog.Permissions(dbs...),
-		userClient:      gate.Anonymous.Permissions(dbs...),
-		userService:     service.Permissions(dbs...),
-		userGateClients: gate.GateClients.Permissions(dbs...),
-		"operator":      gate.Operator.Permissions(dbs...),
+		*Options
+		Who    credentials
+		Users  []password
+		Rights map[string]string // by user
+	}{o, who, users, map[string]string{
+		userGateLog:     gate.GateLog.Permissions(o.Databases...),
+		userClient:      gate.Anonymous.Permissions(o.Databases...),
+		userService:     service.Permissions(o.Databases...),
+		userGateClients: gate.GateClients.Permissions(o.Databases...),
+		"operator":      gate.Operator.Permissions(o.Databases...),
 	}})
 	if err != nil {
 		panic(err) // the template and its data are both ours

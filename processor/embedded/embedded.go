@@ -72,6 +72,17 @@ type Options struct {
 	// and monitoring, "" for none. Once it has users, clients have to log in.
 	Config string
 
+	// Users are users of the clients' account: once there are any, clients have to log in.
+	// Their files are read at the start and by Reload.
+	Users []User
+
+	// CertFile and KeyFile have the certificate for TLS at Listen, and its key; "" for none.
+	// They are read at the start and by Reload.
+	CertFile, KeyFile string
+
+	// NoTLS accepts that passwords reach Listen over networks without TLS.
+	NoTLS bool
+
 	// Operator is the public nkey of a user who may back up, repair and restore the
 	// streams; "" for none.
 	Operator string

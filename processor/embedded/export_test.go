@@ -14,7 +14,7 @@ var MemoryPath = memoryPath
 
 // AccountsConfig returns the accounts, whose users have their names as passwords.
 func AccountsConfig(dbs []schema.DatabaseName) string {
-	return accountsConfig(dbs, credentials{userProcessor, userGateLog, userClient, userService, userGateClients}, "")
+	return (&Options{Databases: dbs}).accountsConfig(credentials{userProcessor, userGateLog, userClient, userService, userGateClients}, nil)
 }
 
 // Memory returns the path of the server's directory in memory, "" if there is none.

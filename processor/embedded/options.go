@@ -42,7 +42,14 @@ func (o *Options) forNATS(who credentials, room int64) (*server.Options, *userFi
 	if o.Operator != "" && !nkeys.IsValidPublicUserKey(o.Operator) {
 		return nil, nil, &ConfigError{"--operator-nkey: give the public nkey of a user, which begins with U, not its seed"}
 	}
-	ours := accountsConfig(o.Databases, who, o.Operator)
+	users, err := o.passwords()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := o.checkCertificate(); err != nil {
+		return nil, nil, err
+	}
+	ours := o.accountsConfig(who, users)
 	if o.Config == "" {
 		if err := so.ProcessConfigString(ours); err != nil {
 			return nil, nil, fmt.Errorf("embedded: accounts: %w", err)
@@ -51,6 +58,9 @@ func (o *Options) forNATS(who credentials, room int64) (*server.Options, *userFi
 	}
 	file, err := o.readFile(room)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := file.checkFlags(); err != nil {
 		return nil, nil, err
 	}
 	merged, err := conf.Parse(ours)
@@ -75,8 +85,12 @@ func (o Options) Check() error {
 	if err != nil {
 		return err
 	}
-	if !o.NoAuth && so.NoAuthUser != "" && !Loopback(o.Listen) {
-		return &ConfigError{fmt.Sprintf("--listen %s: others can connect there, without credentials: give --nats-config FILE with users, an address like 127.0.0.1:4222, or --no-auth to let them", o.Listen)}
+	switch anonymous := so.NoAuthUser != ""; {
+	case Loopback(o.Listen):
+	case anonymous && !o.NoAuth:
+		return &ConfigError{fmt.Sprintf("--listen %s: others can connect there, without credentials: give --user NAME=FILE with a password, --nats-config FILE with users, an address like 127.0.0.1:4222, or --no-auth to let them", o.Listen)}
+	case !anonymous && so.TLSConfig == nil && !o.NoTLS:
+		return &ConfigError{fmt.Sprintf("--listen %s: without TLS others can read passwords and documents on their way: give --tls-cert and --tls-key, or --no-tls if nobody else is on that network", o.Listen)}
 	}
 	if file == nil {
 		return nil
@@ -100,8 +114,8 @@ func (o Options) HasUsers() (bool, error) {
 }
 
 // Reload reads the file of Options.Config again and applies it: certificates, users and
-// accounts; connections of users that are left stay. After an error, which says why,
-// nothing has changed.
+// accounts, and the files of Options.Users, CertFile and KeyFile. Connections of users that
+// are left, with the same password, stay. After an error, which says why, nothing has changed.
 func (s *Server) Reload() error {
 	if err := s.options.Check(); err != nil {
 		return err

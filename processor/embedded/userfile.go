@@ -326,6 +326,17 @@ func (i imported) check(databases []schema.DatabaseName) error {
 	return fmt.Errorf("%s %s of %s: lapse does not export this: see the list in its manual, page embedded", i.kind, i.subject, i.from)
 }
 
+// checkFlags returns an error if flags and the file set the same.
+func (u *userFile) checkFlags() error {
+	switch {
+	case len(u.Users) > 0 && u.users > 0:
+		return u.errorf("the file has users, and --user %s is given, too: leave one of them out", u.Users[0].Name)
+	case u.CertFile != "" && u.keys["tls"] != nil:
+		return u.line("tls").errorf("tls: --tls-cert %s is given, too: leave one of them out", u.CertFile)
+	}
+	return nil
+}
+
 // merge adds the file to lapse's configuration, and to lapse's accounts the exports for
 // what its accounts import.
 func (u *userFile) merge(ours map[string]any) {

@@ -1,0 +1,58 @@
+package embedded
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// ReadSecret returns what a file with a password, token or key says: its only line, without
+// space around it. Its errors say what to do, and nothing of the content.
+func ReadSecret(name string) (string, error) {
+	text, err := ReadFile(name)
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		return "", fmt.Errorf("%s: %w", name, failed.Err)
+	}
+	if err != nil {
+		return "", err
+	}
+	switch text = bytes.TrimSpace(text); {
+	case len(text) == 0:
+		return "", fmt.Errorf("%s is empty: put one line into it", name)
+	case bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' }):
+		return "", fmt.Errorf("%s has more than one line: put one into it", name)
+	}
+	return string(text), nil
+}
+
+// othersMay are the permissions that a file with a password must not have: those of everybody,
+// and that of its group to write.
+const othersMay fs.FileMode = 0o027
+
+// CheckPrivate returns an error if others than its owner and group may read a file with a
+// password, or others than its owner write it. systemd protects $CREDENTIALS_DIRECTORY.
+func CheckPrivate(name string) error {
+	info, err := os.Stat(name)
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("%s: %w", name, failed.Err)
+	}
+	if runtime.GOOS == "windows" || info.Mode()&othersMay == 0 || belowCredentials(name) {
+		return nil
+	}
+	return fmt.Errorf("others may read or write %s (%04o): chmod 600 %s", name, info.Mode().Perm(), name)
+}
+
+// belowCredentials reports whether a file is one of systemd's credentials.
+func belowCredentials(name string) bool {
+	dir := os.Getenv("CREDENTIALS_DIRECTORY")
+	if dir == "" {
+		return false
+	}
+	path, err := filepath.Abs(name)
+	return err == nil && strings.HasPrefix(path, filepath.Clean(dir)+string(filepath.Separator))
+}
