@@ -152,7 +152,7 @@ func (c *Client) openSource(ctx, opening context.Context, f *feed) (src source, 
 	if err != nil || f.untilNow && begin > end {
 		return nil, 0, err
 	}
-	src, err = c.openOrdered(ctx, opening, f.consumer(c.database, begin), f.untilNow)
+	src, err = c.openOrdered(ctx, opening, f.consumer(c.database, begin), f.resets())
 	if f.untilNow && err == nil {
 		src = &whole{source: src, client: c, reached: begin - 1, end: end}
 	}

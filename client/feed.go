@@ -23,6 +23,8 @@ type feed struct {
 	untilTime *int64 // ms
 	untilNow  bool
 
+	once bool // ends where its source would begin again
+
 	err error // of the first invalid option
 }
 
@@ -124,6 +126,18 @@ func (f *feed) chooses(e *schema.Event) bool {
 // consumer returns the configuration of a consumer of the chosen events from sequence begin.
 func (f *feed) consumer(db schema.DatabaseName, begin uint64) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{FilterSubjects: f.filters(db), DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: begin}
+}
+
+// resets returns how often the consumer of the feed is made again without a message since,
+// below 0 for no limit.
+func (f *feed) resets() int {
+	switch {
+	case f.once:
+		return 0
+	case f.untilNow:
+		return maxResets // the caller waits for the end
+	}
+	return -1
 }
 
 // filters returns the subjects of the chosen events.

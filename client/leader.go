@@ -15,19 +15,19 @@ const standstill = 30 * time.Second
 // messageGet is the prefix of a JetStream API subject.
 const messageGet = "STREAM.MSG.GET."
 
-// logState returns the state of the log. The leader of the stream answers, a new leader
+// logInfo returns what NATS knows of the log. The leader of the stream answers, a new leader
 // once it has applied what it holds; the state of a consumer is that of one replica, which
 // may lag. It fails with ErrUnavailable without a leader, since then any replica answers.
-func (c *Client) logState(ctx context.Context) (state jetstream.StreamState, err error) {
+func (c *Client) logInfo(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := c.js.Stream(ctx, c.database.LogStream())
 	if err != nil {
-		return state, err
+		return nil, err
 	}
 	info := stream.CachedInfo()
 	if info.Cluster != nil && info.Cluster.Leader == "" {
-		return state, ErrUnavailable.With("the log of database %q has no leader now: try again", c.database)
+		return nil, ErrUnavailable.With("the log of database %q has no leader now: try again", c.database)
 	}
-	return info.State, nil
+	return info, nil
 }
 
 // lastChosen returns the sequence of the last message that f chooses, 0 for none. The log
@@ -65,10 +65,12 @@ func (c *Client) begin(ctx context.Context, f *feed) (uint64, error) {
 	if f.fromSeq != nil && *f.fromSeq == 1 {
 		return 1, nil
 	}
-	state, err := c.logState(ctx)
-	switch next := state.LastSeq + 1; {
-	case err != nil:
+	info, err := c.logInfo(ctx)
+	if err != nil {
 		return 0, err
+	}
+	state := info.State
+	switch next := state.LastSeq + 1; {
 	case f.fromTime != nil:
 		return c.log().FirstSince(ctx, state.FirstSeq, state.LastSeq, *f.fromTime)
 	case f.fromSeq == nil:

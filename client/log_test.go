@@ -1,12 +1,15 @@
 package client_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
 )
 
 // TestLog: Log and LogBounds include internal events and foreign messages, and begin at
@@ -67,5 +70,49 @@ func TestLog(t *testing.T) {
 	}
 	if got := bounds() + ": " + read(); got != "5 4: " {
 		t.Errorf("nothing is left of the log but %s", got)
+	}
+}
+
+// TestFollow: Follow has internal events, waits for those to come, and ends when its consumer
+// is lost, where Changes goes on.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	s := newStandin(t).log()
+	c := s.client()
+	s.internal()
+	s.internal()
+	s.created("orders", "a")
+	var got []uint64
+	var ended error
+	for entry, err := range c.Follow(t.Context(), 2) {
+		if err != nil {
+			ended = err
+			continue
+		}
+		if got = append(got, entry.Seq); len(got) == 2 {
+			s.internal()
+		} else if len(got) == 3 {
+			log, err := s.js.Stream(t.Context(), "LAPSE_main")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name := range log.ConsumerNames(t.Context()).Name() {
+				if err := log.DeleteConsumer(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if fmt.Sprint(got) != "[2 3 4]" || ended == nil {
+		t.Errorf("read %v, ended with %v", got, ended)
+	}
+	for _, err := range c.Follow(t.Context(), 6) {
+		if !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("beyond the end: %v", err)
+		}
+	}
+	state, err := c.LogState(t.Context())
+	if err != nil || state.First != 1 || state.Last != 4 || state.Bytes == 0 || state.Created.IsZero() {
+		t.Errorf("%+v, %v", state, err)
 	}
 }

@@ -32,7 +32,8 @@ type ordered struct {
 	client *Client
 	ctx    context.Context
 	config jetstream.ConsumerConfig
-	resets int // that remain since the last message, below 0 for no limit
+	most   int // resets without a message since, below 0 for no limit
+	resets int // of those that remain
 
 	release func() bool
 
@@ -42,13 +43,11 @@ type ordered struct {
 }
 
 // openOrdered returns a source with the start and the filters of config. opening bounds the
-// call, ctx the source.
-func (c *Client) openOrdered(ctx, opening context.Context, config jetstream.ConsumerConfig, untilNow bool) (*ordered, error) {
+// call, ctx the source, which makes its consumer again up to resets times without a message
+// since, below 0 without a limit.
+func (c *Client) openOrdered(ctx, opening context.Context, config jetstream.ConsumerConfig, resets int) (*ordered, error) {
 	config.InactiveThreshold = inactive
-	o := &ordered{client: c, ctx: ctx, config: config, resets: -1}
-	if untilNow {
-		o.resets = maxResets // the caller waits for the end
-	}
+	o := &ordered{client: c, ctx: ctx, config: config, most: resets, resets: resets}
 	if err := o.open(opening); err != nil {
 		o.end()
 		return nil, err
@@ -112,14 +111,15 @@ func (o *ordered) next(ctx context.Context) (delivery, error) {
 		switch {
 		case err == nil:
 			o.config.OptStartSeq = seq + 1
-			if o.resets >= 0 {
-				o.resets = maxResets
-			}
+			o.resets = o.most
 			return delivery{subject: m.Subject, headers: m.Header, data: m.Data, seq: seq}, nil
 		case ctx.Err() != nil:
 			return delivery{}, ctx.Err()
 		case errors.Is(err, logread.ErrStalled):
 			return delivery{}, ErrUnavailable.With("the log stops, since flow control is not answered: import $JS.FC.%s.> from the account of lapse's clients, with a permission to publish there", o.client.log().Name)
+		}
+		if o.most == 0 {
+			return delivery{}, err
 		}
 		if err := o.reset(ctx); err != nil {
 			return delivery{}, err
