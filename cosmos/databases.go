@@ -1,12 +1,14 @@
 package cosmos
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
@@ -19,10 +21,31 @@ import (
 type database struct {
 	name   string
 	client *client.Client
-	close  func()
+	hangUp func()
+	seen   atomic.Uint64   // highest log sequence in a reply
+	open   context.Context // until close
+	shut   context.CancelFunc
+	tails  sync.WaitGroup // that run
 
 	mu         sync.Mutex
 	containers map[string]*container // by name, for maxAge after the read
+	tail       *tail                 // of the log, nil before the first request of a change feed
+}
+
+// close ends the tail, and closes the connection.
+func (db *database) close() {
+	db.mu.Lock()
+	db.shut()
+	db.mu.Unlock()
+	db.tails.Wait()
+	db.hangUp()
+}
+
+// see notes the log sequence in a reply: what is read later includes it.
+func (db *database) see(seq uint64) {
+	for seen := db.seen.Load(); seq > seen && !db.seen.CompareAndSwap(seen, seq); {
+		seen = db.seen.Load()
+	}
 }
 
 // forget drops what is remembered of a container.
@@ -86,7 +109,8 @@ func (g *Gateway) database(name string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &database{name: name, client: c, close: hangUp, containers: make(map[string]*container)}
+	db := &database{name: name, client: c, hangUp: hangUp, containers: make(map[string]*container)}
+	db.open, db.shut = context.WithCancel(context.Background())
 	g.databases.Add(name, db)
 	return db, nil
 }

@@ -238,6 +238,9 @@ func (x *exchange) do(op, collection, id string, body []byte, opts ...client.Req
 		opts = append(opts, client.MinSeq(seq))
 	}
 	answer, err := x.db.client.Do(x, op, collection, id, body, opts...)
+	if answer != nil {
+		x.db.see(answer.Seq)
+	}
 	switch {
 	case errors.Is(err, client.ErrTimeout) && waits && answer != nil:
 		return nil, &fault{status: http.StatusNotFound, substatus: sessionNotReached, message: "the state of the session token is not here yet: try again"}

@@ -1,0 +1,248 @@
+package cosmos_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/cosmos"
+	"github.com/lapsedb/lapse/host"
+	"github.com/lapsedb/lapse/lapsetest/bubble"
+)
+
+// world is a gateway of a database that is kept, in a bubble, and the other side of it.
+type world struct {
+	testing.TB
+	gateway *cosmos.Gateway
+	nc      *nats.Conn // the gateway's
+	orders  *client.Collection
+	log     jetstream.Stream
+}
+
+// inBubble runs a test with a gateway and the collection orders, whose documents are items.
+func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
+	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+		w := &world{TB: t, nc: s.Connect(t)}
+		var err error
+		w.gateway, err = cosmos.New(cosmos.Options{Connect: func(database string) (*client.Client, func(), error) {
+			c, err := client.New(w.nc, client.WithDatabase(database))
+			return c, func() {}, err
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.gateway.Close()
+		if w.orders, err = s.Client(t).CreateCollection(t.Context(), "orders", client.TTLPerDocument()); err != nil {
+			t.Fatal(err)
+		}
+		js, err := jetstream.New(s.Connect(t))
+		if err == nil {
+			w.log, err = js.Stream(t.Context(), "LAPSE_main")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, w)
+	})
+}
+
+// create stores items over NATS, and returns when all that follows from it has happened.
+func (w *world) create(ids ...string) {
+	w.Helper()
+	for _, id := range ids {
+		if _, err := client.Create(w.Context(), w.orders, id, map[string]string{"name": id}); err != nil {
+			w.Fatal(err)
+		}
+	}
+	synctest.Wait()
+}
+
+// ask sends a request about the items of orders.
+func (w *world) ask(method, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(w.Context(), method, "http://localhost/dbs/main/colls/orders/docs", strings.NewReader(body))
+	r.Header.Set("Authorization", url.QueryEscape("type=aad&ver=1.0&sig=a"))
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	answer := httptest.NewRecorder()
+	w.gateway.ServeHTTP(answer, r)
+	return answer
+}
+
+const latest, all = "Incremental Feed", "Full-Fidelity Feed"
+
+// poll reads a page of a change feed after a continuation, "" for the beginning. It returns the
+// ids of the items, of those that are deleted with a minus, and the next continuation.
+func (w *world) poll(mode, after string, headers ...string) (ids, next string) {
+	w.Helper()
+	headers = append(headers, "A-IM", mode)
+	if after != "" {
+		headers = append(headers, "If-None-Match", after)
+	}
+	answer := w.ask("GET", "", headers...)
+	if answer.Code == http.StatusNotModified {
+		return "", answer.Header().Get("Etag")
+	}
+	var page struct {
+		Documents []struct {
+			ID       string
+			Metadata struct{ ID, OperationType string }
+		}
+	}
+	if err := json.Unmarshal(answer.Body.Bytes(), &page); err != nil || answer.Code != http.StatusOK {
+		w.Fatalf("%d %s, %v", answer.Code, answer.Body, err)
+	}
+	var list []string
+	for _, row := range page.Documents {
+		id := row.ID + row.Metadata.ID
+		if row.Metadata.OperationType == "delete" {
+			id = "-" + id
+		}
+		list = append(list, id)
+	}
+	return strings.Join(list, " "), answer.Header().Get("Etag")
+}
+
+// consumers returns the names of the log's consumers.
+func (w *world) consumers() (names []string) {
+	synctest.Wait()
+	for name := range w.log.ConsumerNames(w.Context()).Name() {
+		names = append(names, name)
+	}
+	return names
+}
+
+// TestFeedFromMemory: all feeds of a database share one reader of the log, by which they are
+// read without requests. What a reply has shown is not missed, also before the reader has it.
+func TestFeedFromMemory(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, begin := w.poll(all, "*")
+		w.create("a", "b")
+		if err := client.Delete(t.Context(), w.orders, "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.create("c")
+		sent := w.nc.Stats().OutMsgs
+		ids, end := w.poll(all, begin)
+		if ids != "a b -a c" {
+			t.Errorf("all versions are %q", ids)
+		}
+		for range 5 {
+			if ids, next := w.poll(all, end); ids != "" || next != end {
+				t.Errorf("after the end are %q, and %s after %s", ids, next, end)
+			}
+			if ids, next := w.poll(latest, end); ids != "" || next != end {
+				t.Errorf("after the end are the items %q, and %s after %s", ids, next, end)
+			}
+		}
+		if more := w.nc.Stats().OutMsgs - sent; more != 0 {
+			t.Errorf("the polls sent %d messages", more)
+		}
+		if ids, _ := w.poll(latest, begin); ids != "b c" {
+			t.Errorf("the items are %q", ids)
+		}
+		for i := range 20 {
+			id := fmt.Sprint(i)
+			if answer := w.ask("POST", `{"id":"`+id+`"}`, of(`["`+id+`"]`)...); answer.Code != http.StatusCreated {
+				t.Fatal(answer.Code, answer.Body)
+			}
+			if ids, end = w.poll(all, end); ids != id {
+				t.Errorf("after the creation of %s come %q", id, ids)
+			}
+		}
+		if names := w.consumers(); len(names) != 1 {
+			t.Errorf("the readers are %q", names)
+		}
+	})
+}
+
+// TestFeedReaderEnds: the reader of the log ends with the gateway, and after a time without
+// requests. Without it, and after it is lost, feeds have all events.
+func TestFeedReaderEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, end := w.poll(all, "*")
+		next := func(id string) {
+			t.Helper()
+			w.create(id)
+			ids := ""
+			if ids, end = w.poll(all, end); ids != id {
+				t.Errorf("the feed has %q, want %s", ids, id)
+			}
+		}
+		next("a")
+		names := w.consumers()
+		if len(names) != 1 {
+			t.Fatalf("the readers are %q", names)
+		}
+		if err := w.log.DeleteConsumer(t.Context(), names[0]); err != nil {
+			t.Fatal(err)
+		}
+		next("b")
+		if names := w.consumers(); len(names) != 0 {
+			t.Errorf("a reader that failed is begun again at once: %q", names)
+		}
+		time.Sleep(time.Minute)
+		next("c")
+		if names := w.consumers(); len(names) != 1 {
+			t.Errorf("a minute after a failure the readers are %q", names)
+		}
+		time.Sleep(2 * time.Minute)
+		if names := w.consumers(); len(names) != 0 {
+			t.Errorf("an idle database has the readers %q", names)
+		}
+		next("d")
+		if names := w.consumers(); len(names) != 1 {
+			t.Errorf("the readers are %q", names)
+		}
+		w.gateway.Close()
+		if names := w.consumers(); len(names) != 0 {
+			t.Errorf("a gateway that ended has the readers %q", names)
+		}
+	})
+}
+
+// TestFeedOfAnotherLog: the feed of a database that was dropped and opened again has nothing of
+// the earlier one, whoever did it.
+func TestFeedOfAnotherLog(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	feed := func() string {
+		var text string
+		for _, mode := range []string{latest, all} {
+			text += g.want(200, "GET", "dbs/db/colls/c/docs", "", "A-IM", mode, "If-None-Match", "1").text
+		}
+		return text
+	}
+	for round, again := range []func(){
+		func() {},
+		func() { g.want(204, "DELETE", "dbs/db", ""); g.want(201, "POST", "dbs", `{"id":"db"}`) },
+		func() {
+			clock := g.client.TestClock()
+			if err := clock.Drop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := clock.Open(t.Context(), time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		again()
+		g.container("c", "/id", "")
+		for i := range 3 {
+			id := fmt.Sprintf("round %d, %d", round, i)
+			g.want(201, "POST", "dbs/db/colls/c/docs", `{"id":"`+id+`"}`, of(`["`+id+`"]`)...)
+			if text := feed(); !strings.Contains(text, id) || round > 0 && strings.Contains(text, fmt.Sprintf("round %d", round-1)) {
+				t.Errorf("round %d: the feeds have %s", round, text)
+			}
+		}
+	}
+}
