@@ -279,8 +279,9 @@ func (f *changes) older() (all []version, err error) {
 			slices.SortFunc(all, func(a, b version) int { return compareVersions(a.etag, b.etag) })
 			return all, err
 		}
-		if compareVersions(it.etag, from) > 0 && compareVersions(it.etag, before) < 0 && f.chooses(r.at.After) {
-			all = append(all, version{r.at.After, it.etag})
+		etag := string(values.Value(it.body).At([]string{"_etag"}).Text())
+		if compareVersions(etag, from) > 0 && compareVersions(etag, before) < 0 && f.chooses(r.at.After) {
+			all = append(all, version{r.at.After, etag})
 		}
 	}
 }

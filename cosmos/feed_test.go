@@ -211,6 +211,42 @@ func TestFeedReaderEnds(t *testing.T) {
 	})
 }
 
+// TestFeedAfterRetention: where retention took the beginning of the log, a feed of the latest
+// version begins with the items from before, in the order of their versions; one of all
+// versions that would go on there is a 410.
+func TestFeedAfterRetention(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		want := []string{}
+		for i := range 12 { // of versions with one digit and with two
+			want = append(want, fmt.Sprintf("%c", 'z'-i))
+		}
+		w.create(want...)
+		info, err := w.log.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.log.Purge(t.Context(), jetstream.WithPurgeSequence(info.State.LastSeq+1)); err != nil {
+			t.Fatal(err)
+		}
+		w.create("later")
+		var got []string
+		for after := ""; ; {
+			ids, next := w.poll(latest, after, "x-ms-max-item-count", "5")
+			if ids == "" {
+				break
+			}
+			got, after = append(got, ids), next
+		}
+		if want := strings.Join(want[:5], " ") + "; " + strings.Join(want[5:10], " ") + "; " + strings.Join(want[10:], " ") + "; later"; strings.Join(got, "; ") != want {
+			t.Errorf("the pages are %q, want %s", got, want)
+		}
+		answer := w.ask("GET", "", "A-IM", all, "If-None-Match", "5")
+		if answer.Code != http.StatusGone || !strings.HasPrefix(answer.Body.String(), `{"code":"Gone","message":"`) || !strings.Contains(answer.Body.String(), "begin again from now") {
+			t.Errorf("a continuation from before: %d %s", answer.Code, answer.Body)
+		}
+	})
+}
+
 // TestFeedOfAnotherLog: the feed of a database that was dropped and opened again has nothing of
 // the earlier one, whoever did it.
 func TestFeedOfAnotherLog(t *testing.T) {
