@@ -18,23 +18,50 @@ type Cosmos struct {
 // CosmosServer is a gateway that listens, unless it has no address.
 type CosmosServer struct {
 	Cosmos
-	server *cosmos.Server // nil without an address
+	server      *cosmos.Server // nil without an address
+	stopReloads func()
 }
 
 // Listen listens, so that a wrong address is an error before anything starts. Its error says
-// what to do.
-func (c Cosmos) Listen() (*CosmosServer, error) {
-	s := &CosmosServer{Cosmos: c}
+// what to do. With reload, SIGHUP reads the files of the certificate again from now on, until
+// Close.
+func (c Cosmos) Listen(reload bool, logger *slog.Logger) (*CosmosServer, error) {
+	s := &CosmosServer{Cosmos: c, stopReloads: func() {}}
 	if c.URL == "" {
 		return s, nil
 	}
+	opened := make(chan *cosmos.Server, 1)
+	if reload && c.CertFile != "" {
+		s.stopReloads = onReload(func() { // a SIGHUP before the gateway listens would end the process
+			server := <-opened
+			opened <- server
+			c.reload(server, logger)
+		})
+	}
 	var err error
 	s.server, err = c.Address.Listen()
+	opened <- s.server
+	if err != nil {
+		s.stopReloads()
+	}
 	return s, err
 }
 
-// Close ends a gateway that is not served yet.
+// reload reads the files of the certificate again, unless the gateway could not listen.
+func (c Cosmos) reload(server *cosmos.Server, logger *slog.Logger) {
+	if server == nil {
+		return
+	}
+	if err := server.Reload(); err != nil {
+		logger.Error("not reloaded, the certificate is the one before: " + err.Error())
+		return
+	}
+	logger.Info("reloaded", "cosmos_cert", c.CertFile)
+}
+
+// Close ends a gateway whose Serve has ended, or that is not served.
 func (s *CosmosServer) Close() {
+	s.stopReloads()
 	if s.server != nil {
 		s.server.Close()
 	}
@@ -50,25 +77,14 @@ func (s *CosmosServer) Serving() string {
 }
 
 // Serve serves the databases that the options reach, until stop is called. Their Hosts and Key
-// are those of s. With reload, SIGHUP reads the files of the certificate again.
-func (s *CosmosServer) Serve(o cosmos.Options, reload bool, logger *slog.Logger) (stop func(), err error) {
+// are those of s.
+func (s *CosmosServer) Serve(o cosmos.Options, logger *slog.Logger) (stop func(), err error) {
 	o.Hosts, o.Key = append([]string{s.server.Host}, s.Hosts...), s.Key
 	gateway, err := cosmos.New(o)
 	if err != nil {
 		return nil, err
 	}
-	end := s.server.Serve(gateway, logger)
-	if !reload || s.CertFile == "" {
-		return end, nil
-	}
-	wait := onReload(func() {
-		if err := s.server.Reload(); err != nil {
-			logger.Error("not reloaded, the certificate is the one before: " + err.Error())
-			return
-		}
-		logger.Info("reloaded", "cosmos_cert", s.CertFile)
-	})
-	return func() { wait(); end() }, nil
+	return s.server.Serve(gateway, logger), nil
 }
 
 // serveCosmos serves the databases of the embedded server, until end is called; none if no
@@ -97,5 +113,5 @@ func (r *run) serveCosmos(names func() []schema.DatabaseName) (end func(), err e
 			}
 			return all, nil
 		},
-	}, r.OwnProcess || r.Test != nil, r.Processor.Logger)
+	}, r.Processor.Logger)
 }

@@ -61,7 +61,7 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	defer r.console.Close()
-	if r.cosmos, err = r.Cosmos.Listen(); err != nil {
+	if r.cosmos, err = r.Cosmos.Listen(r.OwnProcess || r.Test != nil, r.Processor.Logger); err != nil {
 		return err
 	}
 	defer r.cosmos.Close()

@@ -120,7 +120,8 @@ lapse test have a gateway of their own: --cosmos.`,
 
 // cosmos serves the gateway until ctx ends; only says that it has the one database of conn.
 func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, only bool) error {
-	served, err := options.Listen()
+	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
+	served, err := options.Listen(true, logger)
 	if err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 			}
 			return databasesOf(ctx, lapse)
 		},
-	}, true, slog.New(slog.NewTextHandler(a.stderr, nil)))
+	}, logger)
 	if err != nil {
 		return err
 	}
