@@ -132,7 +132,7 @@ func (x *exchange) databaseID() string {
 
 // there returns an error unless the database is served.
 func (x *exchange) there() error {
-	_, err := x.do("collection.list", "", "", nil)
+	_, err := x.do("collection.list", "", "", []byte(`{"limit":1}`))
 	return err
 }
 
