@@ -39,13 +39,18 @@ func parseKey(text string) (partitionKey, error) {
 		switch {
 		case v.Kind() == values.Object && v.Len() == 0:
 			v = nil
-		case v.Kind() >= values.Array:
-			err = badRequest("a partition key has strings, numbers, true, false and null, not %.80s", v)
+		case !isKeyValue(v):
+			err = badRequest("a partition key has strings, numbers of a double, true, false and null, not %.80s", v)
 		}
 		key = append(key, v)
 		return true
 	})
 	return key, err
+}
+
+// isKeyValue reports whether a partition key may have a value, which may be Missing.
+func isKeyValue(v values.Value) bool {
+	return v.Kind() < values.Array && (v.Kind() != values.Number || !math.IsInf(v.Float(), 0))
 }
 
 // equal reports whether two keys have the same values.
@@ -186,8 +191,8 @@ func (d *definition) keyOf(content values.Value, id string) (partitionKey, error
 		if key[i] = content.At(path); isID(path) {
 			key[i] = schema.AppendString(nil, id)
 		}
-		if key[i].Kind() >= values.Array {
-			return nil, badRequest("the value at %s of the partition key is an array or object: use a string, a number, true, false or null", d.pathText(i))
+		if !isKeyValue(key[i]) {
+			return nil, badRequest("the value at %s of the partition key is an array, an object or beyond a double: use a string, a number, true, false or null", d.pathText(i))
 		}
 	}
 	return key, nil
