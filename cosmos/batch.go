@@ -316,7 +316,7 @@ func (b *batchBody) add(op, id string, body []byte, ifMatch string) {
 	b.operations++
 	b.text = appendString(append(comma(b.text), `{"op":"`+op+`"`...), "id", id)
 	if body != nil && slices.Contains([]string{"create", "upsert", "replace"}, op) {
-		b.text = append(append(b.text, `,"body":`...), body...)
+		b.text = append(append(b.text, `,"body":`...), fit(body)...)
 	}
 	if ifMatch != "" {
 		b.text = appendString(b.text, "ifMatch", ifMatch)

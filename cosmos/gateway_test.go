@@ -403,6 +403,19 @@ func TestPagesAcrossDeadlines(t *testing.T) {
 	}
 }
 
+// TestLargest: an item may have 2 MiB, whatever its partition key adds to the document's id.
+func TestLargest(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("c", "/k", "")
+	item := `{"id":"a","k":"v","s":"` + strings.Repeat("s", 2<<20-len(`{"id":"a","k":"v","s":""}`)) + `"}`
+	g.want(201, "POST", "dbs/db/colls/c/docs", item, of(`["v"]`)...)
+	g.want(200, "PUT", "dbs/db/colls/c/docs/a", item, of(`["v"]`)...)
+	if a := g.want(200, "GET", "dbs/db/colls/c/docs/a", "", of(`["v"]`)...); !strings.HasPrefix(a.text, strings.TrimSuffix(item, "}")) {
+		t.Errorf("%.100s", a.text)
+	}
+	g.want(413, "POST", "dbs/db/colls/c/docs", item+" ", of(`["v"]`)...)
+}
+
 // TestClock: the clocks of all databases move, or that of one; a database is opened at the
 // latest time of all.
 func TestClock(t *testing.T) {
