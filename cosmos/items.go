@@ -254,16 +254,25 @@ func (x *exchange) written(c *container, s *stored, answer *client.Reply) *reply
 	return c.found(answer.Status, it, answer.Seq)
 }
 
-// checkItem refuses to replace, upsert, patch or delete a document that is no item.
+// checkItem refuses to replace, upsert or delete a document that is no item.
 func (x *exchange) checkItem(c *container, op, document, id string) error {
 	if c.byID() || op == "document.create" {
 		return nil
 	}
-	answer, err := x.do("document.get", c.name(), document, nil)
+	b := newBatch() // which the writer answers: a standby may lag
+	b.add("get", document, nil, "")
+	results, _, err := x.run(c, b, false)
 	if err != nil {
+		return err
+	}
+	found := results[0]
+	if errors.Is(found.Err, client.ErrDocumentNotFound) {
 		return nil // the write has its own error
 	}
-	if _, ok := c.itemIn(answer.Body); ok {
+	if found.Err != nil {
+		return found.Err
+	}
+	if _, ok := c.itemIn(values.Value(found.Body)); ok {
 		return nil
 	}
 	if op == "document.upsert" {
@@ -285,8 +294,8 @@ func (x *exchange) explainExists(c *container, s *stored, err error) error {
 	case !errors.Is(err, client.ErrDocumentExists):
 		return err
 	}
-	if x.checkItem(c, "document.upsert", s.document, s.id) != nil {
-		return c.occupied(s.document)
+	if err := x.checkItem(c, "document.upsert", s.document, s.id); err != nil {
+		return err
 	}
 	return faultf(http.StatusConflict, "item %.300q exists", s.id)
 }
