@@ -382,22 +382,31 @@ func TestDefinitions(t *testing.T) {
 	g.want(500, "POST", "dbs/db/colls/wrong/docs", `{"id":"a"}`, of(`["a"]`)...)
 }
 
-// TestPagesAcrossDeadlines: items that expire between two pages neither show nor hide others.
+// TestPagesAcrossDeadlines: items that expire between two pages neither show nor hide others,
+// whatever a page goes on after.
 func TestPagesAcrossDeadlines(t *testing.T) {
 	g := start(t, host.Cosmos{})
-	g.container("c", "/k", `,"defaultTtl":-1`)
-	for i := range 9 {
-		ttl := -1
-		if i == 1 || i == 4 {
-			ttl = 60
-		}
-		g.want(201, "POST", "dbs/db/colls/c/docs", fmt.Sprintf(`{"id":"%d","k":"%d","n":%d,"ttl":%d}`, i, i%2, i, ttl), of(fmt.Sprintf(`["%d"]`, i%2))...)
-	}
-	for _, c := range []struct{ query, want string }{
+	for n, c := range []struct{ query, want string }{
+		{"SELECT VALUE c.n FROM c", "[[0 2 4] [6 8 3] [5 7]]"},
+		{"SELECT TOP 7 VALUE c.n FROM c", "[[0 2 4] [6 8 3] [5]]"},
+		{"SELECT VALUE c.n FROM c OFFSET 1 LIMIT 5", "[[2 4 6] [8 3]]"},
 		{"SELECT VALUE c.n FROM c ORDER BY c.n", "[[0 1 2] [3 5 6] [7 8]]"},
+		{"SELECT TOP 5 VALUE c.n FROM c ORDER BY c.n", "[[0 1 2] [3 5]]"},
+		{"SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 1 LIMIT 4", "[[7 6 5] [3]]"},
+		{"SELECT DISTINCT VALUE c.n FROM c", "[[0 1 2] [3 5 6] [7 8]]"},
+		{"SELECT DISTINCT TOP 4 VALUE c.n FROM c ORDER BY c.n DESC", "[[8 7 6] [5]]"},
+		{"SELECT VALUE COUNT(1) FROM c", "[[9]]"},
 	} {
-		pages := g.query("c", c.query, "3", func() { g.advance(60) })
-		if fmt.Sprint(pages) != c.want {
+		name := fmt.Sprint("c", n)
+		g.container(name, "/k", `,"defaultTtl":-1`)
+		for i := range 9 {
+			ttl := -1
+			if i == 1 || i == 4 {
+				ttl = 60
+			}
+			g.want(201, "POST", "dbs/db/colls/"+name+"/docs", fmt.Sprintf(`{"id":"%d","k":"%d","n":%d,"ttl":%d}`, i, i%2, i, ttl), of(fmt.Sprintf(`["%d"]`, i%2))...)
+		}
+		if pages := g.query(name, c.query, "3", func() { g.advance(60) }); fmt.Sprint(pages) != c.want {
 			t.Errorf("%s: %v, want %s", c.query, pages, c.want)
 		}
 	}

@@ -1,8 +1,6 @@
 package cosmos
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -10,7 +8,6 @@ import (
 	"iter"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/cosmos/sql"
@@ -111,8 +108,8 @@ type place struct {
 	Span   int    `json:"s,omitempty"`
 	Cursor string `json:"c,omitempty"` // of lapse's page
 	After  string `json:"a,omitempty"` // document's id
-	Key    []byte `json:"k,omitempty"` // of the document, by which the query orders
-	Skip   int    `json:"o,omitempty"` // rows, where a page cannot go on from its last item
+	Key    []byte `json:"k,omitempty"` // of the last row, if rows are sorted by keys
+	Rows   int    `json:"r,omitempty"` // found so far
 }
 
 func (p place) String() string {
@@ -130,7 +127,7 @@ func (x *exchange) continuation() (p place, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &p)
 	}
-	if err != nil || p.Span < 0 || p.Skip < 0 {
+	if err != nil || p.Span < 0 || p.Rows < 0 {
 		return p, badRequest("x-ms-continuation %.80q is not one that this gateway gave", token)
 	}
 	return p, nil
@@ -204,16 +201,16 @@ func (x *exchange) pageOf(c *container, q *sql.Query, s *selection, open bool) (
 	if q.CountsAll() && s.everything() && c.byID() {
 		return x.countAll(c)
 	}
-	r := &reader{x: x, c: c, s: s, at: at, limit: pauseAfter}
-	if q.NeedsPlan() {
-		r.at, r.limit = place{}, 0
+	r := &reader{x: x, c: c, s: s, at: at}
+	if !q.NeedsPlan() {
+		r.limit = pauseAfter
 	}
 	if q.CountsAll() {
 		r.columns = c.columns()
 	}
 	read := r.page
-	if q.Ordered() {
-		read = r.orderedPage
+	if q.Sorted() {
+		read, r.at = r.sortedPage, place{}
 	}
 	p, next, err := read(q, size, at)
 	if err != nil {
@@ -235,14 +232,11 @@ type next struct {
 
 // page collects the rows of a page; there is no next place after the end.
 func (r *reader) page(q *sql.Query, size int, from place) (*page, *next, error) {
-	p, n := newPage("Documents", r.c.rid), 0
+	p := newPage("Documents", r.c.rid)
 	var end *next
-	for row, err := range q.Run(r.items(), maxKept) {
+	for row, err := range q.Part(from.Rows, size+1).Run(r.items(), maxKept) {
 		if err != nil {
 			return nil, nil, err
-		}
-		if n++; q.NeedsPlan() && n <= from.Skip {
-			continue
 		}
 		if end != nil {
 			end.more = true
@@ -251,9 +245,8 @@ func (r *reader) page(q *sql.Query, size int, from place) (*page, *next, error) 
 		p.add(row)
 		if p.rows == size || len(p.body) > maxPageBytes {
 			end = &next{place: r.at}
-			if q.NeedsPlan() {
-				end.place = place{Skip: n}
-			} else if r.more() {
+			end.Rows = from.Rows + p.rows
+			if !q.NeedsPlan() && r.more() {
 				end.more = true
 				return p, end, nil
 			}
@@ -268,60 +261,29 @@ func (r *reader) page(q *sql.Query, size int, from place) (*page, *next, error) 
 // maxKey is the longest key of an order in a continuation, in bytes.
 const maxKey = 4 << 10
 
-// orderedPage collects the rows of a page that goes on after an item in the order of the query:
-// items that expire between two pages hide no others.
-func (r *reader) orderedPage(q *sql.Query, size int, from place) (*page, *next, error) {
-	p, n := newPage("Documents", r.c.rid), 0
+// sortedPage collects the rows of a page that goes on after the key of a row: items that expire
+// between two pages hide no others.
+func (r *reader) sortedPage(q *sql.Query, size int, from place) (*page, *next, error) {
+	p := newPage("Documents", r.c.rid)
 	var end *next
-	for it, err := range q.First(size+1, r.itemsAfter(q, from), maxKept) {
+	document := func() string { return r.at.After }
+	for row, err := range q.Part(from.Rows, size+1).After(from.Key, r.items(), document, maxKept) {
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case n == size || len(p.body) > maxPageBytes:
+		case p.rows == size || len(p.body) > maxPageBytes:
 			if end.more = true; len(end.Key) > maxKey {
 				return nil, nil, badRequest("the query orders by values of more than %d bytes, after which no page can go on: ask for larger pages", maxKey)
 			}
 			return p, end, nil
 		}
-		n++
-		if row := q.Row(it); len(row) > 0 {
-			p.add(row)
-		}
-		document, err := r.c.documentOf(it)
-		if err != nil {
-			return nil, nil, err
-		}
-		end = &next{place: place{Key: q.Key(it), After: document}}
+		p.add(row.JSON)
+		end = &next{place: place{Key: row.Key, Rows: from.Rows + p.rows}}
 	}
-	if n < size {
+	if p.rows < size {
 		end = nil
 	}
 	return p, end, nil
-}
-
-// itemsAfter yields the items that come after a place in the order of a query.
-func (r *reader) itemsAfter(q *sql.Query, from place) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		for it, err := range r.items() {
-			if err == nil && from.Key != nil && cmp.Or(bytes.Compare(q.Key(it), from.Key), strings.Compare(r.at.After, from.After)) <= 0 {
-				continue
-			}
-			if !yield(it, err) {
-				return
-			}
-		}
-	}
-}
-
-// documentOf returns the id of the document that has an item.
-func (c *container) documentOf(it values.Value) (string, error) {
-	id := string(it.At([]string{"id"}).Text())
-	key, err := c.keyOf(it, id)
-	if err != nil {
-		return "", err
-	}
-	document, _, err := c.documentID(key, id)
-	return document, err
 }
 
 // countAll counts documents in one request, where each is an item.

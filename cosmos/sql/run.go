@@ -2,6 +2,7 @@ package sql
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"iter"
 	"math"
@@ -17,20 +18,37 @@ var ErrTooLarge = errors.New("ORDER BY and DISTINCT keep too much: narrow the qu
 // rowBytes is about what a kept row needs besides its content.
 const rowBytes = 100
 
+// Row is a row of a query. Rows of a Sorted query have keys in the order of their bytes.
+type Row struct{ JSON, Key []byte }
+
 // Run evaluates the query over items, JSON objects that are valid until the next one, and
-// returns its rows, JSON that is valid until the next one. Without ORDER BY and aggregates
-// each item becomes a row at once, and no item is read after the last row of TOP or LIMIT.
+// returns its rows, JSON that is valid until the next one. Without ORDER BY, DISTINCT and
+// aggregates each item becomes a row at once, and no item is read after the last row of TOP
+// or LIMIT. Rows of DISTINCT without ORDER BY come in the order of their values.
 //
 // An error of items ends the rows. So does ErrTooLarge, when ORDER BY and DISTINCT would
 // keep more than room bytes; ORDER BY with TOP or LIMIT keeps at most twice their rows.
 func (q *Query) Run(items iter.Seq2[[]byte, error], room int) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		noTie := func() string { return "" }
+		for row, err := range q.After(nil, items, noTie, room) {
+			if !yield(row.JSON, err) {
+				return
+			}
+		}
+	}
+}
+
+// After is Run for the rows of a Sorted query whose keys are after a key, nil for all. tie
+// returns what sorts items with equal values in ORDER BY, for the item that was read last.
+func (q *Query) After(key []byte, items iter.Seq2[[]byte, error], tie func() string, room int) iter.Seq2[Row, error] {
 	if q.from == "" {
 		items = func(yield func([]byte, error) bool) { yield([]byte("{}"), nil) }
 	}
-	return func(yield func([]byte, error) bool) {
-		r := run{Query: q, yield: yield, room: room, ended: q.skip >= q.end, seen: make(map[string]bool), totals: slices.Clone(q.aggregates)}
+	return func(yield func(Row, error) bool) {
+		r := run{Query: q, yield: yield, after: key, tie: tie, room: room, ended: q.skip >= q.end, distinctRows: make(map[string]int), totals: slices.Clone(q.aggregates)}
 		if err := r.read(items); err != nil {
-			yield(nil, err)
+			yield(Row{}, err)
 		}
 	}
 }
@@ -38,18 +56,18 @@ func (q *Query) Run(items iter.Seq2[[]byte, error], room int) iter.Seq2[[]byte, 
 // run is a query under way.
 type run struct {
 	*Query
-	yield  func([]byte, error) bool
-	room   int             // bytes that may still be kept
-	rows   int             // found so far
-	ended  bool            // no further row is wanted
-	seen   map[string]bool // keys of rows, for DISTINCT
-	sorted []sortedRow     // for ORDER BY
-	totals []aggregate
+	yield        func(Row, error) bool
+	after        []byte
+	tie          func() string
+	room         int            // bytes that may still be kept
+	rows         int            // found so far
+	ended        bool           // no further row is wanted
+	sorted       []Row          // for ORDER BY and DISTINCT
+	distinctRows map[string]int // in sorted, by the keys of their values
+	totals       []aggregate
 }
 
-type sortedRow struct{ key, row []byte }
-
-func (r sortedRow) bytes() int { return rowBytes + len(r.key) + len(r.row) }
+func (r Row) bytes() int { return rowBytes + len(r.Key) + len(r.JSON) }
 
 func (r *run) read(items iter.Seq2[[]byte, error]) error {
 	if r.ended {
@@ -63,7 +81,8 @@ func (r *run) read(items iter.Seq2[[]byte, error]) error {
 			return err
 		}
 	}
-	return r.finish()
+	r.finish()
+	return nil
 }
 
 // visit handles an item that satisfies the condition.
@@ -75,15 +94,53 @@ func (r *run) visit(item []byte) error {
 		return nil
 	}
 	row := r.row.eval(item)
-	if r.orderBy == nil || len(row) == 0 {
-		return r.emit(row)
+	switch {
+	case len(row) == 0:
+		return nil
+	case r.distinct:
+		return r.addDistinct(r.key(item), row)
+	case r.orderBy == nil:
+		r.emit(Row{JSON: row})
+		return nil
 	}
-	kept := sortedRow{r.key(item), slices.Clone(row)}
+	key := append(r.key(item), r.tie()...)
+	if !r.follows(key) {
+		return nil
+	}
+	kept := Row{slices.Clone(row), key}
 	r.sorted = append(r.sorted, kept)
-	if !r.distinct && len(r.sorted)/2 >= r.end {
+	if len(r.sorted)/2 >= r.end {
 		r.sort(r.end)
 	}
 	return r.keep(kept.bytes())
+}
+
+// follows reports whether a row with a key is wanted.
+func (r *run) follows(key []byte) bool { return r.after == nil || bytes.Compare(key, r.after) > 0 }
+
+// maxValue is the longest key of a value that stands as it is in that of a row of DISTINCT.
+const maxValue = 256
+
+// addDistinct adds a row, given the key of ORDER BY, unless an equal one comes before it.
+func (r *run) addDistinct(key []byte, row values.Value) error {
+	value := values.AppendKey(nil, row)
+	if len(value) > maxValue {
+		digest := sha256.Sum256(value)
+		value = append(value[:maxValue], digest[:]...)
+	}
+	kept := Row{slices.Clone(row), append(key, value...)}
+	i, found := r.distinctRows[string(value)]
+	switch {
+	case !found:
+		r.distinctRows[string(value)] = len(r.sorted)
+		r.sorted = append(r.sorted, kept)
+		return r.keep(kept.bytes() + rowBytes + len(value))
+	case bytes.Compare(kept.Key, r.sorted[i].Key) < 0:
+		r.room += r.sorted[i].bytes()
+		r.sorted[i] = kept
+		return r.keep(kept.bytes())
+	}
+	return nil
 }
 
 // key returns bytes that sort as ORDER BY says.
@@ -101,7 +158,7 @@ func (r *run) key(item []byte) (key []byte) {
 // sort sorts the rows, those with equal keys as their items came, and drops those from
 // limit on.
 func (r *run) sort(limit int) {
-	slices.SortStableFunc(r.sorted, func(a, b sortedRow) int { return bytes.Compare(a.key, b.key) })
+	slices.SortStableFunc(r.sorted, func(a, b Row) int { return bytes.Compare(a.Key, b.Key) })
 	limit = min(limit, len(r.sorted))
 	for _, row := range r.sorted[limit:] {
 		r.room += row.bytes()
@@ -117,41 +174,32 @@ func (r *run) keep(bytes int) error {
 	return nil
 }
 
-// emit passes a row on, unless it is undefined, repeats one or is outside the window.
-func (r *run) emit(row values.Value) error {
-	if len(row) == 0 {
-		return nil
-	}
-	if r.distinct {
-		key := string(values.AppendKey(nil, row))
-		if r.seen[key] {
-			return nil
-		}
-		r.seen[key] = true
-		if err := r.keep(rowBytes + len(key)); err != nil {
-			return err
-		}
-	}
+// emit passes a row on, unless it is outside the window.
+func (r *run) emit(row Row) {
 	r.rows++
 	r.ended = r.rows > r.skip && !r.yield(row, nil) || r.rows == r.end
-	return nil
 }
 
 // finish emits the rows that need all items.
-func (r *run) finish() error {
+func (r *run) finish() {
 	if r.totals != nil {
 		var names []string
 		var results []*expr
 		for i := range r.totals {
 			names, results = append(names, strconv.Itoa(i)), append(results, literalOf(r.totals[i].result()))
 		}
-		return r.emit(r.row.eval(objectOf(names, results).eval(nil)))
+		if row := r.row.eval(objectOf(names, results).eval(nil)); len(row) > 0 {
+			r.emit(Row{JSON: row})
+		}
+		return
 	}
 	r.sort(math.MaxInt)
 	for _, kept := range r.sorted {
-		if err := r.emit(kept.row); err != nil || r.ended {
-			return err
+		if r.follows(kept.Key) {
+			r.emit(kept)
+		}
+		if r.ended {
+			return
 		}
 	}
-	return nil
 }

