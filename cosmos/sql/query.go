@@ -85,7 +85,7 @@ func (q *Query) HasSelectValue() bool { return q.value }
 
 // NeedsPlan reports whether a row depends on more than its item: ORDER BY, TOP, OFFSET,
 // DISTINCT or an aggregate. Cosmos DB does not serve such a query across partitions
-// without a plan, and a page of its rows cannot go on after an item.
+// without a plan.
 func (q *Query) NeedsPlan() bool {
 	return q.distinct || q.aggregates != nil || q.orderBy != nil || q.skip > 0 || q.end < math.MaxInt
 }
