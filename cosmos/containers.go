@@ -25,16 +25,27 @@ type container struct {
 	about  string // path by names
 	seq    uint64
 	readAt time.Time // by the machine's clock
+	tail   *tail     // of the log then
 }
 
-// maxAge is how long a definition is used after it was read. Changes by this gateway count at
-// once.
+// maxAge is how long a definition is used after it was read, where no tail of the log shows
+// whether it changed. Changes by this gateway count at once.
 const maxAge = time.Second
+
+// fresh reports whether a container may be used as it was read.
+func (c *container) fresh(t *tail) bool {
+	if t != nil && c.tail == t {
+		if unchanged, ok := t.unchanged(c.seq); ok {
+			return unchanged
+		}
+	}
+	return time.Since(c.readAt) <= maxAge
+}
 
 // name is the collection's.
 func (c *container) name() string { return c.info.Name }
 
-// container returns the container with an id or resource id, at most maxAge old.
+// container returns the container with an id or resource id.
 func (x *exchange) container(id string) (*container, error) {
 	name := id
 	if isRID(id, 8) {
@@ -45,9 +56,9 @@ func (x *exchange) container(id string) (*container, error) {
 		name = found.name()
 	}
 	x.db.mu.Lock()
-	c := x.db.containers[name]
+	c, t := x.db.containers[name], x.db.tail
 	x.db.mu.Unlock()
-	if c == nil || time.Since(c.readAt) > maxAge {
+	if c == nil || !c.fresh(t) {
 		var err error
 		if c, err = x.readDefinition(name); err != nil {
 			return nil, err
@@ -91,6 +102,7 @@ func (x *exchange) containerOf(answer *client.Reply) (*container, error) {
 	c.seq = answer.Seq
 	x.db.mu.Lock()
 	defer x.db.mu.Unlock()
+	c.tail = x.db.tail
 	x.db.containers[info.Name] = c
 	return c, nil
 }

@@ -68,12 +68,15 @@ func TestFeedFromMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.create("c")
+		time.Sleep(2 * time.Second)
+		w.poll(all, begin) // reads the definition again, now with a reader
 		sent := w.nc.Stats().OutMsgs
 		ids, end := w.poll(all, begin)
 		if ids != "a b -a c" {
 			t.Errorf("all versions are %q", ids)
 		}
 		for range 5 {
+			time.Sleep(2 * time.Second)
 			if ids, next := w.poll(all, end); ids != "" || next != end {
 				t.Errorf("after the end are %q, and %s after %s", ids, next, end)
 			}
@@ -98,6 +101,23 @@ func TestFeedFromMemory(t *testing.T) {
 		}
 		if names := w.consumers(); len(names) != 1 {
 			t.Errorf("the readers are %q", names)
+		}
+	})
+}
+
+// TestDefinitionFollows: while a feed is read, another definition of the container, stored over
+// NATS, counts as soon as the reader has it.
+func TestDefinitionFollows(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.poll(all, "*")
+		time.Sleep(2 * time.Second)
+		w.poll(all, "*") // reads the definition again, now with a reader
+		if _, err := w.client.ChangeCollection(t.Context(), "orders", client.Metadata("cosmos", `{"partitionKey":{"paths":["/name"]}}`)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if answer := w.ask("POST", `{"id":"1","name":"n"}`, of(`["n"]`)...); answer.Code != http.StatusCreated {
+			t.Error(answer.Code, answer.Body)
 		}
 	})
 }

@@ -33,6 +33,8 @@ type tail struct {
 	bytes  int
 	from   uint64 // the first sequence from which on it has all events
 	last   uint64 // the last sequence it has read
+
+	defined uint64 // the last sequence that may have changed a collection
 }
 
 // newTail returns a tail that begins as many events before the end of a log as are likely to
@@ -43,7 +45,7 @@ func newTail(log client.LogState, cancel context.CancelFunc) *tail {
 		events = min(events, maxTailBytes*n/log.Bytes)
 	}
 	from := max(log.First, log.Last+1-min(events, log.Last))
-	return &tail{log: log.Created, began: time.Now(), cancel: cancel, idle: time.AfterFunc(tailIdle, cancel), from: from, last: from - 1}
+	return &tail{log: log.Created, began: time.Now(), cancel: cancel, idle: time.AfterFunc(tailIdle, cancel), from: from, last: from - 1, defined: from - 1}
 }
 
 // run reads the log until ctx ends or a message may be missing.
@@ -75,8 +77,11 @@ func (t *tail) add(entry client.Entry) bool {
 	switch {
 	case entry.Fault != nil: // a message get has the error for those who read it
 		t.drop(len(t.events))
-		t.from = entry.Seq + 1
+		t.from, t.defined = entry.Seq+1, entry.Seq
 	case !entry.Event.Type.Internal():
+		if slices.Contains(definitions, entry.Event.Type) {
+			t.defined = entry.Seq
+		}
 		t.events = append(t.events, entry.Event)
 		t.bytes += sizeOf(entry.Event)
 		for len(t.events) > maxTail || t.bytes > maxTailBytes {
@@ -113,6 +118,17 @@ func (t *tail) next(collection string, seq, end uint64) (e *client.Event, ok boo
 		}
 	}
 	return nil, t.last >= end
+}
+
+// definitions are the events that change a collection.
+var definitions = []client.EventType{client.CollectionCreated, client.CollectionReplaced, client.CollectionDeleted}
+
+// unchanged reports whether no collection changed after a sequence; ok is false once the tail
+// has ended.
+func (t *tail) unchanged(seq uint64) (unchanged, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return seq >= t.defined, !t.ended
 }
 
 // use keeps the tail from ending as idle. It returns the sequences from which and up to which

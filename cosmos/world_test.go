@@ -21,6 +21,7 @@ type world struct {
 	lapse   *bubble.Server
 	gateway *cosmos.Gateway
 	nc      *nats.Conn // the gateway's
+	client  *client.Client
 	orders  *client.Collection
 	log     jetstream.Stream
 }
@@ -28,7 +29,7 @@ type world struct {
 // inBubble runs a test with a gateway and the collection orders, whose documents are items.
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
-		w := &world{TB: t, lapse: s, nc: s.Connect(t)}
+		w := &world{TB: t, lapse: s, nc: s.Connect(t), client: s.Client(t)}
 		var err error
 		w.gateway, err = cosmos.New(cosmos.Options{Connect: func(database string) (*client.Client, func(), error) {
 			c, err := client.New(w.nc, client.WithDatabase(database))
@@ -38,7 +39,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 			t.Fatal(err)
 		}
 		defer w.gateway.Close()
-		if w.orders, err = s.Client(t).CreateCollection(t.Context(), "orders", client.TTLPerDocument()); err != nil {
+		if w.orders, err = w.client.CreateCollection(t.Context(), "orders", client.TTLPerDocument()); err != nil {
 			t.Fatal(err)
 		}
 		js, err := jetstream.New(s.Connect(t))
