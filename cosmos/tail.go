@@ -66,11 +66,12 @@ func (t *tail) end() {
 	t.ended, t.events = true, nil
 }
 
-// add adds the next message of the log. It returns false for one of another log.
+// add adds the next message of the log. It returns false if the tail has ended, and for a
+// message of another log.
 func (t *tail) add(entry client.Entry) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if entry.Seq <= t.last {
+	if t.ended || entry.Seq <= t.last {
 		return false
 	}
 	t.last = entry.Seq
