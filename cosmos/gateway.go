@@ -126,32 +126,39 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out.write(w, r)
 }
 
-// write sends the reply.
+// maxHeaders is about as many headers as a reply has.
+const maxHeaders = 16
+
+// write sends the reply. Names of headers are in canonical form.
 func (out *reply) write(w http.ResponseWriter, r *http.Request) {
-	header := w.Header()
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("X-Ms-Activity-Id", cmp.Or(r.Header.Get("X-Ms-Activity-Id"), "00000000-0000-0000-0000-000000000000"))
-	header.Set("X-Ms-Request-Charge", "1")
+	header, values := w.Header(), make([]string, 0, maxHeaders)
+	set := func(name, value string) { // Set would allocate for each
+		values = append(values, value)
+		header[name] = values[len(values)-1 : len(values) : len(values)]
+	}
+	set("X-Content-Type-Options", "nosniff")
+	set("X-Ms-Activity-Id", cmp.Or(r.Header.Get("X-Ms-Activity-Id"), "00000000-0000-0000-0000-000000000000"))
+	set("X-Ms-Request-Charge", "1")
 	if out.etag != "" {
-		header.Set("Etag", `"`+out.etag+`"`)
+		set("Etag", `"`+out.etag+`"`)
 	}
 	if out.seq > 0 {
 		lsn := strconv.FormatUint(out.seq, 10)
-		header.Set("Lsn", lsn)
-		header.Set("X-Ms-Session-Token", "0:-1#"+lsn)
+		set("Lsn", lsn)
+		set("X-Ms-Session-Token", "0:-1#"+lsn)
 	}
 	if out.about != "" {
-		header.Set("X-Ms-Alt-Content-Path", out.about)
+		set("X-Ms-Alt-Content-Path", out.about)
 	}
 	for name, value := range out.header {
-		header.Set(name, value)
+		set(name, value)
 	}
 	if out.body == nil {
 		w.WriteHeader(out.status)
 		return
 	}
-	header.Set("Content-Type", "application/json")
-	header.Set("Content-Length", strconv.Itoa(len(out.body)))
+	set("Content-Type", "application/json")
+	set("Content-Length", strconv.Itoa(len(out.body)))
 	w.WriteHeader(out.status)
 	_, _ = w.Write(out.body) // or the client is gone
 }

@@ -49,7 +49,7 @@ func (x *exchange) routeIn() (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x.Header.Get("x-ms-documentdb-pre-trigger-include") != "" || x.Header.Get("x-ms-documentdb-post-trigger-include") != "" {
+	if x.Header.Get("X-Ms-Documentdb-Pre-Trigger-Include") != "" || x.Header.Get("X-Ms-Documentdb-Post-Trigger-Include") != "" {
 		return nil, badRequest("lapse does not serve triggers: leave them out of the options of the request")
 	}
 	switch kind := x.path[4]; {
