@@ -14,15 +14,16 @@ import (
 func newConfigCommand(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:   "config",
+		Use:   "config [COMMAND]",
 		Short: "Show the flags of serve, and where each is from",
 		Long: `config prints every flag that lapse serve would have here: its value, - for none, and
 whether that is from a flag, the environment or the default. It accepts the flags of
 serve, refuses what serve refuses, and starts nothing.`,
 		Example: `  lapse config
   LAPSE_RETAIN=30d lapse config --durability os | grep -v default`,
-		Args: arguments(0, 0),
+		Args: noSuchCommand,
 	}
+	cmd.AddCommand(newAccountCommand(a))
 	f.addFlags(cmd.Flags())
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { flag.Hidden = true }) // the help of serve has them
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -76,7 +76,7 @@ func invocation(cmd *cobra.Command) (path []string, with func(args ...string) []
 // TestGivenTwice: no command accepts a flag twice, in whatever notation and with whatever
 // value, unless each value counts.
 func TestGivenTwice(t *testing.T) {
-	repeatable := strings.Fields("where param order-by select drop type include-path metadata get console-host cosmos-host")
+	repeatable := strings.Fields("where param order-by select drop type include-path metadata get console-host cosmos-host durable")
 	root := newRootCommand(newApp(strings.NewReader(""), io.Discard, io.Discard))
 	seen := map[string]int{}
 	walk(root, func(cmd *cobra.Command) {

@@ -73,10 +73,13 @@ func visit(parent *cobra.Command, f func(*cobra.Command)) {
 	for _, cmd := range parent.Commands() {
 		switch {
 		case cmd.Hidden || cmd.Name() == "help":
-		case cmd.HasSubCommands() && cmd.Name() != "completion":
+		case cmd.Name() == "completion":
+			f(cmd)
+		case isGroup(cmd):
 			visit(cmd, f)
 		default:
 			f(cmd)
+			visit(cmd, f)
 		}
 	}
 }
@@ -89,7 +92,7 @@ type flagsPage struct {
 
 func (p *flagsPage) command(cmd *cobra.Command) {
 	use, text := strings.TrimSuffix(strings.TrimSpace(cmd.UseLine()), " [flags]"), cmd.Long
-	if cmd.HasSubCommands() {
+	if isGroup(cmd) {
 		var names []string
 		for _, sub := range cmd.Commands() {
 			names = append(names, sub.Name())
@@ -143,7 +146,7 @@ func (p *flagsPage) list(items []string) {
 
 // ownFlags returns the flags of a command that are under no heading of their own.
 func ownFlags(cmd *cobra.Command) (own []string) {
-	if cmd.HasSubCommands() {
+	if isGroup(cmd) {
 		cmd = cmd.Commands()[0]
 	}
 	for _, group := range flagGroups(cmd) {

@@ -76,6 +76,11 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// isGroup reports whether a command does nothing without a subcommand.
+func isGroup(cmd *cobra.Command) bool {
+	return cmd.HasSubCommands() && !strings.HasSuffix(cmd.Use, " [COMMAND]")
+}
+
 // needsCommand refuses a command that only has subcommands.
 func needsCommand(cmd *cobra.Command, _ []string) error {
 	var names []string

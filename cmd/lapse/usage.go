@@ -86,7 +86,7 @@ var forms = []struct{ value, examples string }{{"DURATION", durations + "; a num
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	line := cmd.UseLine()
-	if cmd.HasSubCommands() {
+	if isGroup(cmd) {
 		line = cmd.CommandPath() + " COMMAND [flags]"
 	}
 	fmt.Fprintf(&b, "Usage:\n  %s\n", line)

@@ -169,7 +169,7 @@ func (a *accounts) read(value any, at place) error {
 	}
 	for name, v := range inOrder(named) {
 		value, at := open(v, at)
-		if slices.ContainsFunc([]string{"LAPSE", "CLIENTS", "SYS"}, func(own string) bool { return strings.EqualFold(own, name) }) || strings.HasPrefix(name, "$") {
+		if IsOwnAccount(name) {
 			return at.errorf("account %s: lapse or NATS has an account of this name: choose another one", name)
 		}
 		keys, ok := value.(map[string]any)

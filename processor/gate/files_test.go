@@ -23,13 +23,12 @@ func TestFiles(t *testing.T) {
 		} {
 			replace("nkey: $NKEY_"+user+"\n", "\n      }\n", "        permissions {\n"+lists(role)+"        }")
 		}
-		var exports, imports strings.Builder
+		var exports strings.Builder
 		for _, subject := range ofApplication() {
 			exports.WriteString("      " + appExport(subject) + "\n")
-			imports.WriteString("      " + appImport(subject) + "\n")
 		}
 		replace("# MSG.NEXT has all of them.\n", "    ]\n", exports.String())
-		replace("can evade a part of them.\n", "      # From LAPSE itself", imports.String())
+		replace("can evade a part of them.\n", "    ]\n", "      "+strings.Join(app.imports(), "\n      ")+"\n")
 	})
 	replaceIn(t, "../../docs/jwt.md", func(replace func(after, before, text string)) {
 		var shared, requests []string
@@ -85,13 +84,13 @@ func replaceIn(t *testing.T, file string, change func(replace func(after, before
 	}
 }
 
-// ofApplication is what the account APP imports from CLIENTS: all that it may, for one
-// durable, and no direct gets, which the log does not have.
+// app is the account APP of nats.conf.
+var app = Application{Account: "APP", User: "app", Databases: []schema.DatabaseName{main}, Durables: []string{"billing"}}
+
+// ofApplication is what app imports from CLIENTS.
 func ofApplication() (subjects []string) {
-	for _, subject := range ImportClients.Subjects(main) {
-		if !strings.HasPrefix(subject, "$JS.API.DIRECT.") {
-			subjects = append(subjects, strings.Replace(subject, "$JS.ACK.LAPSE_main.", "$JS.ACK.LAPSE_main.billing.", 1))
-		}
+	for _, p := range allPublish() {
+		subjects = append(subjects, app.fromClients(p)...)
 	}
 	return subjects
 }
@@ -102,14 +101,6 @@ func appExport(subject string) string {
 		responses = "response_type: stream, "
 	}
 	return fmt.Sprintf("{ service: %q, %saccounts: [APP] }", subject, responses)
-}
-
-func appImport(subject string) string {
-	to := ""
-	if request, ok := strings.CutPrefix(subject, "$JS.API."); ok {
-		to = fmt.Sprintf(", to: %q", "LAPSE.API."+request)
-	}
-	return fmt.Sprintf("{ service: { account: CLIENTS, subject: %q }%s }", subject, to)
 }
 
 // lists returns the permissions of a user of nats.conf.
