@@ -197,5 +197,8 @@ func (c *Client) readError(ctx context.Context, err error) error {
 	if done := ctx.Err(); done != nil {
 		return done
 	}
+	if missing := c.unimported(ctx, err); missing != nil {
+		return missing
+	}
 	return c.feedError(err)
 }

@@ -116,6 +116,28 @@ func TestNoLogHere(t *testing.T) {
 	}
 }
 
+// TestLogNotImported: where lapse answers requests and the account has no log, the error
+// doesn't advise to start lapse, but says how an account gets the log.
+func TestLogNotImported(t *testing.T) {
+	url := harness.StartNATS(t, harness.NATSOptions(t.TempDir())).ClientURL()
+	served := harness.Dial(t, url)
+	if _, err := served.Subscribe("lapse.main.api.status", func(m *nats.Msg) { _ = m.Respond([]byte(`{}`)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := served.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _, said := c.LogBounds(t.Context())
+	if !errors.Is(said, ErrUnavailable) || !errors.Is(said, jetstream.ErrStreamNotFound) || !strings.Contains(said.Error(), "--js-api-prefix") || !strings.Contains(said.Error(), "`lapse config account`") {
+		t.Error(said)
+	}
+}
+
 // stingy is a NATS server that tells its max_payload when it is exceeded, as in the moment
 // after a reconnect.
 type stingy struct{}

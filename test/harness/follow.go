@@ -22,14 +22,20 @@ type Follower struct {
 // Follow starts a client command against the server.
 func (s *Server) Follow(args ...string) *Follower {
 	s.t.Helper()
-	f := &Follower{t: s.t, cmd: child.Command(s.t, binary, append(args, "--server", s.URL())...), lines: make(chan string, 1024)}
+	return Follow(s.t, append(args, "--server", s.URL())...)
+}
+
+// Follow starts a client command.
+func Follow(t testing.TB, args ...string) *Follower {
+	t.Helper()
+	f := &Follower{t: t, cmd: child.Command(t, binary, args...), lines: make(chan string, 1024)}
 	f.cmd.Stderr = &f.stderr
 	stdout, err := f.cmd.StdoutPipe()
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := f.cmd.Start(); err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	go func() {
 		defer close(f.lines)
@@ -37,7 +43,7 @@ func (s *Server) Follow(args ...string) *Follower {
 			f.lines <- scanner.Text()
 		}
 	}()
-	s.t.Cleanup(func() { _ = f.cmd.Process.Kill(); _ = f.cmd.Wait() })
+	t.Cleanup(func() { _ = f.cmd.Process.Kill(); _ = f.cmd.Wait() })
 	return f
 }
 

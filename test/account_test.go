@@ -1,0 +1,126 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// TestConfigAccount: a file of --nats-config includes accounts as `lapse config account`
+// prints them. In such an account all works that reads the log, for its databases and
+// durables, beside a bucket of its own; in one without the imports of the log, the error
+// says how to get them.
+func TestConfigAccount(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	account := func(args ...string) string {
+		t.Helper()
+		text := harness.Run(t, nil, append([]string{"config", "account"}, args...)...).OK()
+		return regexp.MustCompile(`\$[A-Z0-9_]+_PASSWORD`).ReplaceAllString(text, "secret")
+	}
+	write("app.conf", account("APP", "--database", "main,other", "--durable", "billing,mail"))
+	write("site.conf", account("Site-1"))
+	ofLog := regexp.MustCompile(`(?m)^.*(\$JS|_INBOX).*\n`)
+	write("streams.conf", ofLog.ReplaceAllString(account("STREAMS"), ""))
+	write("bare.conf", regexp.MustCompile(`(?m)^  jetstream.*\n`).ReplaceAllString(ofLog.ReplaceAllString(account("BARE"), ""), ""))
+	config := write("lapse.conf", "accounts {\n  include app.conf\n  include site.conf\n  include streams.conf\n  include bare.conf\n}\n")
+	s := harness.Serve(t, "--nats-config", config, "--database", "main,other", "--durability", "os")
+
+	login := func(user, api, inboxes string) []string {
+		t.Helper()
+		settings, err := json.Marshal(map[string]string{"url": s.URL(), "user": user, "password": "secret", "jetstream_api_prefix": api, "inbox_prefix": inboxes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{"--context", write(user+".json", string(settings))}
+	}
+	app := login("app", "LAPSE.API", "_INBOX.app")
+	run := func(line string) string {
+		t.Helper()
+		return harness.Run(t, nil, append(strings.Fields(line), app...)...).OK()
+	}
+	for _, db := range []string{" --database main", " --database other"} {
+		run("collection create orders" + db)
+		run("document create orders a {}" + db)
+		for line, want := range map[string]string{
+			"export":              "DocumentCreated",
+			"audit --json":        `"DocumentCreated":1`,
+			"status --all --json": `"role":"writer"`,
+			"history orders a":    "DocumentCreated",
+		} {
+			if got := run(line + db); !strings.Contains(got, want) {
+				t.Errorf("%s%s: %s", line, db, got)
+			}
+		}
+		f := harness.Follow(t, append(strings.Fields("watch --since 1"+db), app...)...)
+		for !strings.Contains(f.Line(), "DocumentCreated") {
+		}
+		f.Interrupt().OK()
+	}
+	if got := harness.Run(t, nil, append([]string{"export"}, login("site-1", "LAPSE.API", "_INBOX.site-1")...)...).OK(); !strings.Contains(got, "DocumentCreated") {
+		t.Errorf("export of another account: %s", got)
+	}
+
+	// In Go.
+	c, err := client.Connect("nats://app:secret@"+s.Addr, client.APIPrefix("LAPSE.API"), client.WithNATSOptions(nats.CustomInboxPrefix("_INBOX.app")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	ctx := t.Context()
+	for _, durable := range []string{"billing", "mail"} {
+		handled := 0
+		err := c.Handle(ctx, func(context.Context, *client.Event) error { handled++; return nil },
+			client.Durable(durable), client.FromStart(), client.UntilNow(), client.OfType(client.DocumentCreated))
+		if err != nil || handled != 1 {
+			t.Errorf("Handle by %s: %d events, %v", durable, handled, err)
+		}
+	}
+	if got := run("consumers --json"); !strings.Contains(got, `"name":"billing"`) {
+		t.Errorf("consumers: %s", got)
+	}
+	if _, err := c.Submit(ctx, "document.upsert", "orders", "b", struct{}{}); err != nil {
+		t.Errorf("Submit: %v", err)
+	}
+	own, err := jetstream.New(c.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := own.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "own", MaxBytes: 1 << 20})
+	if err == nil {
+		_, err = bucket.PutString(ctx, "a", "b")
+	}
+	if err != nil {
+		t.Errorf("a bucket of the account: %v", err)
+	}
+
+	const missing = `lapse: database "main" is served here, but this account has no log at $JS.API.>: give the prefix`
+	for _, refused := range []struct{ user, api, says string }{
+		{"streams", "", missing},
+		{"bare", "", missing},
+		{"bare", "LAPSE.API", "import $JS.API.STREAM.INFO.LAPSE_main, $JS.API.STREAM.MSG.GET.LAPSE_main and $JS.API.CONSUMER.CREATE.LAPSE_main.> there, and"},
+	} {
+		r := harness.Run(t, nil, append([]string{"watch"}, login(refused.user, refused.api, "_INBOX."+refused.user)...)...).Exits(1)
+		if !strings.Contains(r.Stderr, refused.says) || !strings.Contains(r.Stderr, "`lapse config account`") {
+			t.Errorf("watch of %s at %q: %s", refused.user, refused.api, r.Stderr)
+		}
+	}
+}
