@@ -1,7 +1,7 @@
 #!/bin/sh
 # deb calls it with `remove` or `upgrade`, rpm with the number of versions that will be left.
 set -e
-[ -d /run/systemd/system ] || exit 0
+[ -d /run/systemd/system ] && [ -z "$DPKG_ROOT" ] || exit 0
 case "$1" in
 remove | 0) systemctl disable --now lapse.service ;;
 esac

@@ -157,6 +157,72 @@ func testSBOM(t *testing.T) {
 	}
 }
 
+// TestDebKeepsEnvironment: an upgrade without a terminal keeps a changed lapse.env beside a
+// new version of it, which only root may read, and a purge removes it.
+func TestDebKeepsEnvironment(t *testing.T) {
+	need(t, "dpkg", "dpkg-deb")
+	if os.Getuid() != 0 {
+		t.Skip("dpkg needs root")
+	}
+	for line := range strings.Lines(read(t, ".goreleaser.yaml")) {
+		if strings.Contains(line, "dst: /etc/") && !strings.Contains(line, "packager: rpm") {
+			t.Errorf("dpkg may ask about this file: %s", line)
+		}
+	}
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := func(version, environment string) (deb string) {
+		t.Helper()
+		write("tree/DEBIAN/control", "Package: lapse\nVersion: "+version+"\nArchitecture: all\nMaintainer: x <x@example.com>\nDescription: x\n", 0o644)
+		for script, file := range map[string]string{"postinst": "postinstall", "prerm": "preremove", "postrm": "postremove"} {
+			write("tree/DEBIAN/"+script, read(t, "deploy/packages/"+file+".sh"), 0o755)
+		}
+		write("tree/usr/share/lapse/lapse.env", environment, 0o644)
+		deb = filepath.Join(dir, version+".deb")
+		command(t, "dpkg-deb", "--build", filepath.Join(dir, "tree"), deb)
+		return deb
+	}
+	write("root/var/lib/dpkg/status", "", 0o644)
+	if err := os.Mkdir(filepath.Join(dir, "root/var/lib/dpkg/updates"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dpkg := func(args ...string) {
+		t.Helper()
+		command(t, "dpkg", append([]string{"--root=" + filepath.Join(dir, "root"), "--force-script-chrootless"}, args...)...)
+	}
+	file := filepath.Join(dir, "root/etc/lapse/lapse.env")
+	is := func(want string) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		info, statErr := os.Stat(file)
+		if err != nil || statErr != nil || string(text) != want || info.Mode().Perm() != 0o640 {
+			t.Errorf("%v %v %v, it has %q, want %q", err, statErr, info, text, want)
+		}
+	}
+	dpkg("--install", build("1", read(t, "deploy/systemd/lapse.env")))
+	is(read(t, "deploy/systemd/lapse.env"))
+	if err := os.WriteFile(file, []byte("LAPSE_RETAIN=30d\n"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	dpkg("--install", build("2", "# of the next version\n"))
+	is("LAPSE_RETAIN=30d\n")
+	dpkg("--remove", "lapse")
+	is("LAPSE_RETAIN=30d\n")
+	dpkg("--purge", "lapse")
+	if _, err := os.Stat(filepath.Dir(file)); !os.IsNotExist(err) {
+		t.Errorf("after a purge: %v", err)
+	}
+}
+
 // testDeb installs, upgrades, removes and purges the package in a new Debian. The data and
 // a changed configuration stay.
 func testDeb(t *testing.T) {
@@ -175,6 +241,9 @@ func testDeb(t *testing.T) {
 		t.Fatal(err)
 	}
 	control = regexp.MustCompile(`(?m)^Version: .*$`).ReplaceAll(control, []byte("Version: 99.0.0"))
+	if err := os.WriteFile(filepath.Join(next, "usr/share/lapse/lapse.env"), []byte("# of the next version\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(next, "DEBIAN/control"), control, 0o644); err != nil {
 		t.Fatal(err)
 	}
