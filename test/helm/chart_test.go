@@ -1,7 +1,13 @@
 package helm
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"flag"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v3/pkg/chart/loader"
@@ -64,6 +71,21 @@ func render(t *testing.T, values string) ([]string, error) {
 	return objects, nil
 }
 
+// certificate has what the chart uses of cert-manager's type.
+type certificate struct {
+	APIVersion, Kind string
+	Metadata         struct {
+		Name   string
+		Labels map[string]string
+	}
+	Spec struct {
+		SecretName string
+		DNSNames   []string
+		PrivateKey struct{ RotationPolicy string }
+		IssuerRef  struct{ Name, Kind, Group string }
+	}
+}
+
 // decode decodes an object into its Kubernetes type, and refuses what the type does not know.
 func decode(t *testing.T, text string) (kind string, object any) {
 	t.Helper()
@@ -76,6 +98,8 @@ func decode(t *testing.T, text string) (kind string, object any) {
 		"v1 Service":                              &core.Service{},
 		"v1 ServiceAccount":                       &core.ServiceAccount{},
 		"v1 ConfigMap":                            &core.ConfigMap{},
+		"v1 Secret":                               &core.Secret{},
+		"cert-manager.io/v1 Certificate":          &certificate{},
 		"policy/v1 PodDisruptionBudget":           &policy.PodDisruptionBudget{},
 		"monitoring.coreos.com/v1 ServiceMonitor": &monitoring.ServiceMonitor{},
 		"monitoring.coreos.com/v1 PrometheusRule": &monitoring.PrometheusRule{},
@@ -193,10 +217,37 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
+// TestManual: the values in docs/install.md give a server with users and TLS.
+func TestManual(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/install.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
+	if values == nil {
+		t.Fatal("it has none")
+	}
+	args := of[apps.StatefulSet](t, string(values[1]))[0].Spec.Template.Spec.Containers[0].Args
+	for _, want := range []string{"--user=app=/etc/lapse/users/app", "--tls-cert=/etc/lapse/tls/tls.crt", "--tls-key=/etc/lapse/tls/tls.key"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("%q lack %s", args, want)
+		}
+	}
+	if made := len(of[core.Secret](t, string(values[1]))) + len(of[certificate](t, string(values[1]))); made != 2 {
+		t.Errorf("%d Secrets and Certificates", made)
+	}
+}
+
 // TestRefused: values that cannot be served are refused by the schema or by one line.
 func TestRefused(t *testing.T) {
 	for values, want := range map[string]string{
-		"":                   "embedded.noAuth",
+		"":                            "embedded.noAuth",
+		"embedded: {users: {app: x}}": "embedded.tls.secret",
+		"embedded: {users: {app: null}, noTLS: true}":                                   "give app a password",
+		"embedded: {users: {app: 7}, noTLS: true}":                                      "app",
+		"embedded: {users: {a.b: x}, noTLS: true}":                                      "a.b",
+		"extraEnv: {A: b}":                                                              "extraEnv",
+		"mode: cluster\nnats: {url: nats://n1, secret: s}\nembedded: {users: {app: x}}": "embedded.users",
 		"mode: other":        "mode",
 		open + "replicas: 2": "mode embedded has 1 pod",
 		"mode: cluster\nnats: {url: nats://n1, secret: s}\nreplicas: 1": "mode cluster has 2 pods",
@@ -222,6 +273,13 @@ func TestArguments(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	pod := t.TempDir() // the files of its volumes
+	cert, key := selfSigned(t)
+	for name, text := range map[string][]byte{"app": []byte("secret"), "billing": []byte("secret"), "tls.crt": cert, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(pod, name), text, 0o440); err != nil {
+			t.Fatal(err)
+		}
+	}
 	files, err := filepath.Glob("testdata/*.values.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -236,8 +294,11 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s runs %s", file, args)
 		}
 		args = slices.DeleteFunc(args[1:], func(arg string) bool { return strings.HasPrefix(arg, "--nats-config=") }) // a file of the pod
-		if strings.Contains(file, "users") {
+		if strings.Contains(file, "config") {
 			args = append(args, "--no-auth") // whose users are in that file
+		}
+		for i, arg := range args {
+			args[i] = strings.NewReplacer("/etc/lapse/users/", pod+"/", "/etc/lapse/tls/", pod+"/").Replace(arg)
 		}
 		if out, err := exec.Command(binary, append([]string{"config"}, args...)...).CombinedOutput(); err != nil {
 			t.Errorf("%s: lapse config %s: %v: %s", file, strings.Join(args, " "), err, out)
@@ -245,10 +306,29 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+// selfSigned makes a certificate and its key.
+func selfSigned(t *testing.T) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	signed, err := x509.CreateCertificate(rand.Reader, &template, &template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
+}
+
 // TestPods: each pod has no root, can write to its volumes only, and gets the time that
 // lapse takes to stop.
 func TestPods(t *testing.T) {
-	for _, values := range []string{open, "mode: cluster\nnats: {url: tls://n1, secret: s}"} {
+	for _, values := range []string{open, "embedded: {users: {app: x}, noTLS: true}", "mode: cluster\nnats: {url: tls://n1, secret: s}"} {
 		sets := of[apps.StatefulSet](t, values)
 		if len(sets) != 1 {
 			t.Fatalf("%d StatefulSets", len(sets))
