@@ -16,9 +16,9 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestEmbeddedExample: with the ten lines of docs/embedded.md, lapse serve has TLS, a
-// password, and an account beside lapse. SIGHUP reloads the file. TestUserFile shows what
-// the account may do.
+// TestEmbeddedExample: with the file of docs/embedded.md, lapse serve has TLS, a password,
+// and the account that the file includes. SIGHUP reloads both files. TestConfigAccount shows
+// what works in the account.
 func TestEmbeddedExample(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/embedded.md")
@@ -26,18 +26,19 @@ func TestEmbeddedExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	example := regexp.MustCompile("(?s)```text\n(.*?)```").FindStringSubmatch(string(page))[1]
-	if lines := strings.Count(example, "\n"); lines != 10 {
-		t.Errorf("the example has %d lines:\n%s", lines, example)
-	}
-	node, file := filepath.Join(secrets, "nats-1"), filepath.Join(t.TempDir(), "lapse.conf")
-	write := func(password string) {
+	dir, node := t.TempDir(), filepath.Join(secrets, "nats-1")
+	write := func(name, text string) string {
 		t.Helper()
-		text := strings.NewReplacer(`"cert.pem"`, `"`+node+`/cert.pem"`, `"key.pem"`, `"`+node+`/key.pem"`, "$APP_PASSWORD", password).Replace(example)
+		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		return file
 	}
-	write("first")
+	account := harness.Run(t, nil, "config", "account", "APP").OK()
+	setPassword := func(password string) { write("app.conf", strings.ReplaceAll(account, "$APP_PASSWORD", password)) }
+	setPassword("first")
+	file := write("lapse.conf", strings.NewReplacer(`"cert.pem"`, `"`+node+`/cert.pem"`, `"key.pem"`, `"`+node+`/key.pem"`).Replace(example))
 	console := harness.FreeAddr(t)
 	server := harness.Serve(t, "--nats-config", file, "--console", console)
 	if !strings.Contains(server.Stderr(), "tls://"+server.Addr) {
@@ -68,16 +69,14 @@ func TestEmbeddedExample(t *testing.T) {
 		t.Errorf("the console: %s %s, %v", reply.Status, body, err)
 	}
 
-	write("second")
+	setPassword("second")
 	server.Signal(syscall.SIGHUP)
 	eventually(t, "the connection with the old password ends", lapse.Conn().IsClosed)
 	eventually(t, "the file is reloaded", func() bool { return strings.Contains(server.Stderr(), "reloaded") })
 	run("first", "status").Exits(1)
 	run("second", "document", "get", "sessions", "a").OK()
 
-	if err := os.WriteFile(file, []byte("tls {}\naccounts {}\nlisten: x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write("lapse.conf", "tls {}\naccounts {}\nlisten: x")
 	server.Signal(syscall.SIGHUP)
 	eventually(t, "the file is refused", func() bool { return strings.Contains(server.Stderr(), file+":3: listen: give --listen") })
 	run("second", "document", "get", "sessions", "a").OK()

@@ -323,7 +323,7 @@ func (i imported) check(databases []schema.DatabaseName) error {
 	case i.kind == "service" && within(gate.ImportClients):
 		return nil
 	}
-	return fmt.Errorf("%s %s of %s: lapse does not export this: see the list in its manual, page embedded", i.kind, i.subject, i.from)
+	return fmt.Errorf("%s %s of %s: lapse does not export this: import what `lapse config account` prints, or less", i.kind, i.subject, i.from)
 }
 
 // checkFlags returns an error if flags and the file set the same.

@@ -44,18 +44,6 @@ func TestFiles(t *testing.T) {
 		replace("has 320 MB for LAPSE and APP\n\n", "  share CLIENTS APP \"$subject\"", "for subject in "+strings.Join(pack(shared, " "), " \\\n  ")+"; do\n")
 		replace("  take APP \"$subject\"\ndone\n", "  share CLIENTS APP \"\\$JS.API.", "for request in "+strings.Join(pack(requests, " "), " \\\n  ")+"; do\n")
 	})
-	replaceIn(t, "../../docs/embedded.md", func(replace func(after, before, text string)) {
-		var plain, below []string
-		for _, subject := range ImportClients.Subjects("<db>") {
-			if request, ok := strings.CutPrefix(subject, "$JS.API."); ok {
-				below = append(below, "`"+request+"`")
-			} else {
-				plain = append(plain, "`"+subject+"`")
-			}
-		}
-		replace("| from | subjects |\n|---|---|\n", "| `LAPSE` |", "| `CLIENTS` | "+strings.Join(plain, ", ")+" |\n"+
-			"| `CLIENTS`, `to` a prefix, below `$JS.API.` | "+strings.Join(below, ", ")+" |\n")
-	})
 }
 
 // replaceIn compares a file with what change makes of it, or writes that.
