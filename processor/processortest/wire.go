@@ -449,11 +449,12 @@ func (w *Wire) Judged(seq uint64) {
 	})
 }
 
-// Eventually polls until done returns true, and fails the test after patience.
+// Eventually polls until done returns true, and fails the test after patience. The longer it
+// has waited, the longer it waits between two polls.
 func (w *Wire) Eventually(what string, done func() bool) {
 	w.T.Helper()
-	for deadline := time.Now().Add(Patience); !done(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	for began := time.Now(); !done(); time.Sleep(2*time.Millisecond + time.Since(began)/8) {
+		if time.Since(began) > Patience {
 			w.T.Fatalf("not within %s: %s\n%s", Patience, what, w.Logs)
 		}
 	}
