@@ -88,19 +88,19 @@ func (s Stream) get(ctx context.Context, which map[string]any) (*jetstream.RawSt
 }
 
 // FirstSince returns the sequence of the first event from first to last whose log time (Unix
-// ms) is at or later, or last+1. It bisects, since log time does not go back. JetStream would
-// search by the times of the machine's clock, from which log time may differ by years. The
-// result may be lower by messages that are no events or missing.
+// ms) is at or later, or last+1. It tries the first event, which often is late enough, and
+// then bisects, since log time does not go back. JetStream would search by the times of the
+// machine's clock, from which log time may differ by years. The result may be lower by
+// messages that are no events or missing.
 func (s Stream) FirstSince(ctx context.Context, first, last uint64, at int64) (uint64, error) {
 	low, high := max(first, 1), last+1 // the result is in [low, high]
-	for low < high {
-		middle := low + (high-low)/2
-		e, err := s.eventFrom(ctx, middle, high)
+	for probe := low; low < high; probe = low + (high-low)/2 {
+		e, err := s.eventFrom(ctx, probe, high)
 		switch {
 		case err != nil:
-			return 0, fmt.Errorf("read event %d: %w", middle, err)
+			return 0, fmt.Errorf("read event %d: %w", probe, err)
 		case e == nil || e.Time >= at:
-			high = middle
+			high = probe
 		default:
 			low = e.Seq + 1
 		}
