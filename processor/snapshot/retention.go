@@ -153,8 +153,11 @@ func (k *Retention) refresh(ctx context.Context) (sound []schema.Snapshot, err e
 		}
 		fresh = again.Sound
 	}
+	if fresh {
+		return k.drop(ctx, all)
+	}
 	var made schema.Snapshot
-	if cursor.Last > 0 && !fresh {
+	if cursor.Last > 0 {
 		began := time.Now()
 		if made, err = k.Snapshots.Create(ctx); err != nil {
 			return nil, err
@@ -182,6 +185,11 @@ func (k *Retention) Drop(ctx context.Context, made schema.Snapshot) (kept []sche
 			all[i].Snapshot = made
 		}
 	}
+	return k.drop(ctx, all)
+}
+
+// drop is Drop of all snapshots, listed before.
+func (k *Retention) drop(ctx context.Context, all []storedSnapshot) (kept []schema.Snapshot, err error) {
 	// The sound ones first: they decide which of the others stay.
 	slices.SortStableFunc(all, func(a, b storedSnapshot) int {
 		switch {
