@@ -330,11 +330,16 @@ func (k *Retention) pad(ctx context.Context) error {
 		if left == 0 && k.Store.Cursor().Last > cursor.Last {
 			break // a fact came between, maybe into the new file: a later round pads for it
 		}
+		if left == 0 {
+			// What a file lacks, and no more: snapshots end with this event, which is read
+			// whenever they are compared with the log.
+			padding = padding[:padBytes%size]
+		}
 		if err := k.Noter.Note(ctx, schema.LogPadded, fmt.Appendf(nil, `{"left":%d,"padding":"%s"}`, left, padding)); err != nil {
 			return fmt.Errorf("pad the log: %w", err)
 		}
 	}
 	k.padded, k.filled, k.unpadded = now, k.Log.Written.Load(), cursor.Seq
-	k.Config.Events(observe.LogPadded{Bytes: size * (padBytes/size + 1)})
+	k.Config.Events(observe.LogPadded{Bytes: padBytes})
 	return nil
 }
