@@ -191,7 +191,7 @@ func TestIdleLogIsTrimmedOnce(t *testing.T) {
 		if now := w.End(); now != seq || w.Inside().Retention.Made.Load() != made {
 			t.Errorf("the log went from %d to %d and %d snapshots to %d", seq, now, made, w.Inside().Retention.Made.Load())
 		}
-		if state := w.Stream("LAPSE_main").CachedInfo().State; state.Bytes > snapshot.PadBytes/4 {
+		if state := w.Stream("LAPSE_main").CachedInfo().State; state.Bytes > snapshot.PadBytes/64 {
 			t.Errorf("the log keeps %d bytes in %d messages", state.Bytes, state.Msgs)
 		}
 		if n := len(w.SnapshotList()); n != 1 {
