@@ -128,19 +128,20 @@ func (r *run) addDistinct(key []byte, row values.Value) error {
 		digest := sha256.Sum256(value)
 		value = append(value[:maxValue], digest[:]...)
 	}
-	kept := Row{slices.Clone(row), append(key, value...)}
+	key = append(key, value...)
 	i, found := r.distinctRows[string(value)]
-	switch {
-	case !found:
-		r.distinctRows[string(value)] = len(r.sorted)
-		r.sorted = append(r.sorted, kept)
-		return r.keep(kept.bytes() + rowBytes + len(value))
-	case bytes.Compare(kept.Key, r.sorted[i].Key) < 0:
+	if found && bytes.Compare(key, r.sorted[i].Key) >= 0 {
+		return nil
+	}
+	kept := Row{slices.Clone(row), key}
+	if found {
 		r.room += r.sorted[i].bytes()
 		r.sorted[i] = kept
 		return r.keep(kept.bytes())
 	}
-	return nil
+	r.distinctRows[string(value)] = len(r.sorted)
+	r.sorted = append(r.sorted, kept)
+	return r.keep(kept.bytes() + rowBytes + len(value))
 }
 
 // key returns bytes that sort as ORDER BY says.
