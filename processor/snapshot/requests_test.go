@@ -82,7 +82,7 @@ func TestSnapshotRequests(t *testing.T) {
 func TestSnapshotCancelled(t *testing.T) {
 	processortest.Bubble(t, func(w *processortest.Wire) {
 		w.Want(201, "collection.create.c", `{}`)
-		for moment := range stress.Pick(150, 600) {
+		for moment := range stress.Pick(60, 600) {
 			w.Want(201, "document.create.c."+strconv.Itoa(moment), `{}`)
 			ctx, cancel := context.WithCancel(w.Ctx())
 			done := make(chan error)
@@ -90,7 +90,7 @@ func TestSnapshotCancelled(t *testing.T) {
 				_, err := w.Inside().Retention.Snapshots.Create(ctx)
 				done <- err
 			}()
-			for range moment * 4 * 600 / stress.Pick(150, 600) {
+			for range moment * 4 * 600 / stress.Pick(60, 600) {
 				runtime.Gosched()
 			}
 			cancel()
@@ -114,7 +114,7 @@ func TestSlowSnapshot(t *testing.T) {
 		}
 		slow.Store(true)
 		list := w.SnapshotList
-		time.Sleep(3 * time.Hour)
+		time.Sleep(time.Hour)
 		if all := list(); len(all) == 0 || !all[0].Sound {
 			t.Fatalf("there are %v\n%s", all, w.Logs)
 		}
@@ -132,7 +132,7 @@ func TestSlowSnapshot(t *testing.T) {
 			t.Errorf("it did not begin with one:\n%s", w.Logs)
 		}
 		w.Want(200, "document.get.c.d0", "")
-	}, processortest.Retaining(24*time.Hour, time.Hour), func(o *processor.Options) {
+	}, processortest.Retaining(24*time.Hour, 20*time.Minute), func(o *processor.Options) {
 		o.Projection.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if slow.Load() && strings.Contains(op.Path, ".verify") && op.Kind == errorfs.OpFileWrite {
 				time.Sleep(10 * time.Second)

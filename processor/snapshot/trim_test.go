@@ -131,12 +131,12 @@ func TestRetention(t *testing.T) {
 						}
 					}
 				}
-				pass(55 * time.Minute)
+				pass(18 * time.Minute)
 				if len(history(w, "c", "expires")) != 2 {
 					t.Error("history has ended before the retention")
 				}
 				// The retention, a quarter of it until the next file, and two rounds.
-				pass(70 * time.Minute)
+				pass(18 * time.Minute)
 				if where := holding(w, secret); len(where) > 0 {
 					t.Fatalf("the secret is in %v\n%s", where, w.Logs)
 				}
@@ -167,7 +167,7 @@ func TestRetention(t *testing.T) {
 					events := history(w, "c", "held")
 					return events[0].Type == schema.DocumentExpired
 				})
-			}, processortest.Retaining(time.Hour, 5*time.Minute))
+			}, processortest.Retaining(20*time.Minute, 2*time.Minute))
 		})
 	}
 }
@@ -185,9 +185,9 @@ func TestIdleLogIsTrimmedOnce(t *testing.T) {
 	processortest.Bubble(t, func(w *processortest.Wire) {
 		w.Want(201, "collection.create.c", `{"defaultTtl":60}`)
 		w.Want(201, "document.create.c.a", "{}")
-		time.Sleep(3 * time.Hour)
+		time.Sleep(time.Hour)
 		seq, made := w.End(), w.Inside().Retention.Made.Load()
-		time.Sleep(4 * time.Hour)
+		time.Sleep(time.Hour)
 		if now := w.End(); now != seq || w.Inside().Retention.Made.Load() != made {
 			t.Errorf("the log went from %d to %d and %d snapshots to %d", seq, now, made, w.Inside().Retention.Made.Load())
 		}
@@ -197,7 +197,7 @@ func TestIdleLogIsTrimmedOnce(t *testing.T) {
 		if n := len(w.SnapshotList()); n != 1 {
 			t.Errorf("%d snapshots are kept", n)
 		}
-	}, processortest.Retaining(time.Hour, 0))
+	}, processortest.Retaining(20*time.Minute, 0))
 }
 
 // TestNoTrimmingWithoutSnapshot: the log is not trimmed while no snapshot can be
@@ -209,7 +209,7 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 	processortest.Bubble(t, func(w *processortest.Wire) {
 		w.Want(201, "collection.create.c", `{"defaultTtl":1}`)
 		w.Want(201, "document.create.c.a", "{}")
-		time.Sleep(15 * time.Minute)
+		time.Sleep(4 * time.Minute)
 		if begins := w.Stream("LAPSE_main").CachedInfo().State.FirstSeq; begins != 1 || len(w.SnapshotList()) > 0 {
 			t.Errorf("the log begins at %d, with snapshots %v", begins, w.SnapshotList())
 		}
@@ -218,7 +218,7 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 		}
 		w.Want(201, "document.create.c.b", "{}")
 		failing.Store(false)
-		time.Sleep(15 * time.Minute)
+		time.Sleep(4 * time.Minute)
 		if begins := w.Stream("LAPSE_main").CachedInfo().State.FirstSeq; begins == 1 || len(w.SnapshotList()) == 0 {
 			t.Errorf("it did not go on: the log begins at %d, with snapshots %v", begins, w.SnapshotList())
 		}
@@ -241,13 +241,13 @@ func TestStopWhileVerifying(t *testing.T) {
 			w.Want(201, fmt.Sprintf("document.create.c.d%d", i), fmt.Sprintf(`{"x":%q}`, strings.Repeat(fmt.Sprint(i), 10_000)))
 		}
 		slow.Store(true)
-		time.Sleep(61 * time.Minute) // the round has begun
+		time.Sleep(11 * time.Minute) // the round has begun
 		began := time.Now()
 		w.Stop()
 		if took := time.Since(began); took > 30*time.Second {
 			t.Errorf("the stop took %s", took)
 		}
-	}, processortest.Retaining(24*time.Hour, time.Hour), func(o *processor.Options) {
+	}, processortest.Retaining(24*time.Hour, 10*time.Minute), func(o *processor.Options) {
 		o.Projection.FS = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if slow.Load() && strings.Contains(op.Path, ".checkpoint") && op.Kind == errorfs.OpFileReadAt {
 				time.Sleep(10 * time.Second)
@@ -291,12 +291,12 @@ func TestFactDuringPadding(t *testing.T) {
 					if end := w.End(); (end > before) != padded {
 						t.Errorf("round %d appends %d events", round, end-before)
 					}
-					time.Sleep(time.Hour)
+					time.Sleep(time.Minute)
 				}
 				if cursor := w.Inside().Store.Cursor(); cursor.Padded != cursor.Seq || cursor.Last > cursor.Seq-18 {
 					t.Errorf("the padding ends at %d, after the fact at %d: %+v", cursor.Padded, cursor.Last, cursor)
 				}
-			}, processortest.Retaining(4*time.Hour, 24*time.Hour))
+			}, processortest.Retaining(4*time.Minute, 24*time.Hour))
 		})
 	}
 }
@@ -310,16 +310,16 @@ func TestUnfinishedSnapshotHasNoAge(t *testing.T) {
 		js := w.JS()
 		_, err := js.CreateObjectStore(w.Ctx(), jetstream.ObjectStoreConfig{Bucket: "LAPSE_main_SNAPSHOT_1000"})
 		w.Check(err)
-		time.Sleep(20 * time.Minute)
+		time.Sleep(100 * time.Second)
 		w.Want(201, "document.create.c.a", "{}")
 		w.Restart()
 		for _, made := range []int64{0, 1} {
-			time.Sleep(30 * time.Minute)
+			time.Sleep(150 * time.Second)
 			if n := w.Inside().Retention.Made.Load(); n != made {
 				t.Errorf("%d snapshots are made, want %d", n, made)
 			}
 		}
-	}, processortest.Retaining(0, time.Hour))
+	}, processortest.Retaining(0, 5*time.Minute))
 }
 
 // TestTrimKeepsWhatSnapshotsNeed: the log is trimmed up to the oldest sound snapshot and
