@@ -15,13 +15,13 @@ import (
 func TestCollectionPages(t *testing.T) {
 	const collections = 40
 	var paths []string
-	for n := range 60 {
+	for n := range 30 {
 		paths = append(paths, fmt.Sprintf(`{"path":"/%d/%s"}`, n, strings.Repeat("x", 245)))
 	}
 	properties := `{"indexingPolicy":{"includedPaths":[` + strings.Join(paths, ",") + `]}}`
 	var want []string
 	processortest.Bubble(t, func(w *processortest.Wire) {
-		w.RestartInside(128 << 10)
+		w.RestartInside(64 << 10)
 		for n := range collections {
 			name := fmt.Sprintf("c%02d", n)
 			want = append(want, name)

@@ -189,20 +189,17 @@ func TestBadBodies(t *testing.T) {
 			bodies = append(bodies, "{"+member+"}", "{"+member+","+member+"}")
 		}
 		for _, body := range bodies {
-			before := w.End()
 			r := w.Refused(400, "bad_request", tail, body)
 			if foreign.MatchString(r.Message) || strings.Contains(body, "nope") && !strings.Contains(r.Message, `unknown member "nope" of `) {
 				t.Errorf("%s %.80s: %s", tail, body, r.Message)
-			}
-			if w.End() != before {
-				t.Fatalf("%s %.80s changed the log", tail, body)
 			}
 			if !o.Mutates() {
 				continue
 			}
 			w.Judged(w.Publish(tail, body))
-			events := w.Events()
-			if e := events[len(events)-1]; e.Type != schema.MutationRejected || !strings.Contains(string(e.Body), string(schema.AppendString(nil, r.Message))) {
+			e, err := w.Inside().Log.Event(w.Ctx(), w.End())
+			w.Check(err)
+			if e.Type != schema.MutationRejected || !strings.Contains(string(e.Body), string(schema.AppendString(nil, r.Message))) {
 				t.Fatalf("%s %.80s: published it is %s %s", tail, body, e.Type, e.Body)
 			}
 		}
@@ -223,9 +220,7 @@ func TestMessageEdges(t *testing.T) {
 		"document.delete.c.gone": 413, "collection.create.x": 413, "collection.get.c": 413, "collection.list": 400,
 		"batch.c": 400, "query.c": 413, "history.c.a": 400, "status": 413, "unknown": 400,
 	} {
-		for _, n := range []int{payload - 1, payload} {
-			w.Want(code, tail, strings.Repeat("[", n))
-		}
+		w.Want(code, tail, strings.Repeat("[", payload))
 		if _, err := w.Client.Request("lapse.main.api."+tail, make([]byte, payload+1), processortest.Patience); !errors.Is(err, nats.ErrMaxPayload) {
 			t.Errorf("%s of %d bytes: %v", tail, payload+1, err)
 		}
@@ -339,9 +334,11 @@ func TestSmallMaxPayload(t *testing.T) {
 				codes := map[int]int{}
 				for i := range 60 {
 					codes[w.Ask(fmt.Sprintf("collection.create.l%d", i), properties(64)).Code]++
-					codes[w.Ask("collection.list", "").Code]++
+					if i%6 == 0 {
+						codes[w.Ask("collection.list", "").Code]++
+					}
 				}
-				if codes[200] != 60 || codes[201] != 60 { // the lists in pages
+				if codes[200] != 10 || codes[201] != 60 { // the lists in pages
 					t.Errorf("collections and lists of them come out with %v", codes)
 				}
 
