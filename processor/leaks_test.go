@@ -104,7 +104,7 @@ func keys(w *processortest.Wire) map[string]int {
 // only an entry in their id's history, whether ids are new or reused, with indexes or a
 // Nats-Msg-Id. Heap, goroutines, open files and every other kind of key stay as they were.
 func TestCyclesLeaveNothing(t *testing.T) {
-	total := stress.Pick(10_000, 1_000_000)
+	total := stress.Pick(6_000, 1_000_000)
 	dir := t.TempDir()
 	processortest.Bubble(t, func(w *processortest.Wire) {
 		const properties = `{"defaultTtl":1,"indexingPolicy":{"includedPaths":[{"path":"/user"},{"path":"/tags"}]}}`

@@ -39,7 +39,7 @@ func aroundSeconds(r *rand.Rand) {
 func TestLinearizable(t *testing.T) {
 	random := stress.Rand(t)
 	processortest.Bubble(t, func(w *processortest.Wire) {
-		for i := range stress.Pick(25, 1000) {
+		for i := range stress.Pick(10, 1000) {
 			defaultTTL := []int64{-1, 1, 3}[random.IntN(3)]
 			load := &linear.Load{
 				Collection: fmt.Sprint("h", i), IDs: 10, Clients: 8, Operations: 50, TTLs: []int64{0, 0, -1, 1, 2, 3},
