@@ -13,6 +13,9 @@ type Event any
 // hang in that.
 type Doing func() string
 
+// Opened: the NATS server is open, and the databases start next.
+type Opened struct{}
+
 // Folding is the progress of the start of an only database: Done of Total events of its
 // log are folded.
 type Folding struct{ Done, Total uint64 }

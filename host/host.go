@@ -79,6 +79,7 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	opened()
+	r.Events(Opened{})
 	return r.serve(ctx)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-var consoleURL = regexp.MustCompile(`, console: (http://127\.0\.0\.1:\d+)\n`)
+var consoleURL = regexp.MustCompile(`, console: (http://127\.0\.0\.1:\d+)"`)
 
 // askConsole sends a GET to a console, and returns the status and the body.
 func askConsole(t *testing.T, url, token string) (int, string) {
@@ -62,8 +62,10 @@ func TestServeWithAddressTaken(t *testing.T) {
 		}
 		printed = nil
 		lines := bufio.NewScanner(stderr)
-		for len(printed) < 2 && lines.Scan() {
-			if printed = append(printed, lines.Text()); strings.Contains(printed[0], "console") {
+		warned := false
+		for ready := false; !warned && lines.Scan(); ready = ready || strings.Contains(lines.Text(), "ready: ") {
+			printed = append(printed, lines.Text())
+			if warned = ready; strings.Contains(lines.Text(), "console: http") {
 				break
 			}
 		}
@@ -72,10 +74,11 @@ func TestServeWithAddressTaken(t *testing.T) {
 		if err := serve.Wait(); err != nil {
 			t.Errorf("%v: %q", err, printed)
 		}
-		return len(printed) == 2
+		return warned
 	})
-	if !strings.HasPrefix(printed[0], "lapse: ready: database main at nats://127.0.0.1:") ||
-		!strings.Contains(printed[1], "choose another address with --console HOST:PORT") || strings.Contains(printed[1], "ready") {
+	text := strings.Join(printed, "\n")
+	if !strings.Contains(text, ` msg="ready: database main at nats://127.0.0.1:`) || strings.Count(text, "ready") != 1 ||
+		!strings.Contains(printed[len(printed)-1], "choose another address with --console HOST:PORT") {
 		t.Errorf("%q", printed)
 	}
 }

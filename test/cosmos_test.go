@@ -58,7 +58,7 @@ func TestGatewayOfServerWithUsers(t *testing.T) {
 // gatewayOf returns the address of the gateway in the ready line.
 func gatewayOf(t *testing.T, s *harness.Server) string {
 	t.Helper()
-	found := regexp.MustCompile(`SDKs of Cosmos DB: (https?://\S+)`).FindStringSubmatch(s.Stderr())
+	found := regexp.MustCompile(`SDKs of Cosmos DB: (https?://[^\s"]+)`).FindStringSubmatch(s.Stderr())
 	if found == nil {
 		t.Fatalf("no gateway: %s", s.Stderr())
 	}

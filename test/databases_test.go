@@ -89,8 +89,9 @@ func TestDatabases(t *testing.T) {
 
 	s.With("--database", "a,b,c", "--metrics", metrics, "--console", "127.0.0.1:0")
 	s.Restart()
-	want := "lapse: ready: databases a, b, c at " + s.URL() + ", kept in " + s.Dir + ", the log for ever, console: "
-	_, console, found := strings.Cut(strings.TrimSpace(s.Stderr()), want)
+	want := `msg="ready: databases a, b, c at ` + s.URL() + ", kept in " + s.Dir + ", the log for ever, console: "
+	_, console, found := strings.Cut(s.Stderr(), want)
+	console, _, _ = strings.Cut(console, `"`)
 	if !found {
 		t.Fatalf("it says\n%s, want %q", s.Stderr(), want)
 	}
@@ -211,12 +212,12 @@ func TestDatabaseFailureIsolated(t *testing.T) {
 
 	s.Restart()
 	lines := harness.Lines(s.Stderr())
-	for _, want := range []string{"lapse: database b is not served: ", "lapse: database c is not served: "} {
-		if n := len(slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.HasPrefix(line, want) })); n != 1 {
+	for _, want := range []string{` msg="database b is not served: `, ` msg="database c is not served: `} {
+		if n := len(slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.Contains(line, want) })); n != 1 {
 			t.Errorf("it says %d times %q:\n%s", n, want, s.Stderr())
 		}
 	}
-	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "lapse: ready: databases a at ") {
+	if last := lines[len(lines)-1]; !strings.Contains(last, ` msg="ready: databases a at `) {
 		t.Errorf("it says %q", last)
 	}
 	use(t, nc, "2", "a")
@@ -247,10 +248,10 @@ func TestDatabaseFailureIsolated(t *testing.T) {
 
 	// A database that is repaired meanwhile is served again, with all its documents.
 	remove(t, extent)
-	eventually(t, "c is served again", func() bool { return strings.Contains(s.Stderr(), "lapse: database c is served again\n") })
+	eventually(t, "c is served again", func() bool { return strings.Contains(s.Stderr(), ` msg="database c is served again"`) })
 	use(t, nc, "2", "c")
 	s.Terminate()
-	if last := s.Fails(); !strings.HasPrefix(last, "lapse: database b is not served: ") || !strings.Contains(last, "nothing was changed") || strings.Contains(last, "database c") {
+	if last := s.Fails(); !strings.Contains(last, ` msg="database b is not served: `) || !strings.Contains(last, "nothing was changed") || strings.Contains(last, "database c") {
 		t.Errorf("it ends with %q", last)
 	}
 	if now := harness.Files(t, log); !maps.Equal(then, now) {
@@ -296,7 +297,7 @@ func TestNoDatabaseServed(t *testing.T) {
 	put(t, filepath.Join(dir, "projection"), []byte("not a directory"))
 	r := harness.Run(t, nil, "serve", "--store-dir", dir, "--listen", "127.0.0.1:0", "--console", "off", "--database", "a,b")
 	lines := harness.Lines(r.Stderr)
-	if r.Code != 1 || lines[len(lines)-1] != "lapse: no database can be served: see the lines above" {
+	if r.Code != 1 || !strings.Contains(lines[len(lines)-1], ` level=ERROR msg="no database can be served: see the lines above"`) {
 		t.Errorf("it ends with %d and\n%s", r.Code, r.Stderr)
 	}
 }
@@ -309,7 +310,7 @@ func TestDatabasesExternal(t *testing.T) {
 	url := startNATS(t, nil)
 	// A lease long enough not to be lost on a busy machine.
 	one := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "a,b,c", "--lease", "6s")
-	if !strings.Contains(one.Stderr(), "lapse: ready: databases a (writer), b (writer), c (writer) at "+url+", projections in "+one.Dir+", the log for ever\n") {
+	if !strings.Contains(one.Stderr(), ` msg="ready: databases a (writer), b (writer), c (writer) at `+url+", projections in "+one.Dir+`, the log for ever"`) {
 		t.Errorf("it says\n%s", one.Stderr())
 	}
 	nc := dial(t, one)
@@ -347,7 +348,7 @@ func TestDatabasesExternal(t *testing.T) {
 	use(t, nc, "2", "b")
 
 	two := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "*", "--lease", "6s")
-	if !strings.Contains(two.Stderr(), "lapse: ready: databases a (standby), b (standby), c (standby) at ") {
+	if !strings.Contains(two.Stderr(), ` msg="ready: databases a (standby), b (standby), c (standby) at `) {
 		t.Errorf("it says\n%s", two.Stderr())
 	}
 	one.Kill()

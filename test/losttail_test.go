@@ -248,7 +248,7 @@ func TestLostTail(t *testing.T) {
 			then := harness.Files(t, s.Dir)
 			if !s.Start() {
 				lines := harness.Lines(s.Stderr())
-				if last := lines[len(lines)-1]; !strings.HasPrefix(last, "lapse: ") || !strings.Contains(last, "restore") || strings.Count(s.Stderr(), "lapse: ") != 1 {
+				if last := lines[len(lines)-1]; !strings.Contains(last, " level=ERROR ") || !strings.Contains(last, "restore") || strings.Count(s.Stderr(), " ran=") != 1 {
 					t.Fatalf("%s: it refuses with\n%s", what, s.Stderr())
 				}
 				outcomes["refused"]++

@@ -30,7 +30,9 @@ type app struct {
 
 	environment []string // NAME=VALUE; os.Environ(), but in tests
 
-	complaints atomic.Pointer[slog.Logger] // logs the final error; nil for a plain line on stderr
+	began   time.Time
+	journal bool                        // stderr is the journal of systemd
+	log     atomic.Pointer[slog.Logger] // of a command that serves; nil while it reports plain lines
 
 	now   func() time.Time                          // time.Now, but in tests
 	after func(time.Duration) <-chan time.Time      // time.After
@@ -49,12 +51,25 @@ func (a *app) at(what string) { a.does(func() string { return what }) }
 
 func (a *app) does(what func() string) { a.doing.Store(&what) }
 
-func (a *app) complain(text string) {
-	if logger := a.complaints.Load(); logger != nil {
-		logger.Error(text)
+// complain reports the error with which the command ends.
+func (a *app) complain(text string) { a.report(slog.LevelError, text, a.ran()) }
+
+// report writes a log line, or text as a plain line in a command that has no log.
+func (a *app) report(level slog.Level, text string, attrs ...slog.Attr) {
+	if logger := a.log.Load(); logger != nil {
+		logger.LogAttrs(context.Background(), level, text, attrs...)
 		return
 	}
-	fmt.Fprintln(a.stderr, "lapse:", text)
+	prefix := ""
+	if a.journal {
+		prefix = priority(level)
+	}
+	fmt.Fprintln(a.stderr, prefix+"lapse:", text)
+}
+
+// ran says in a log line how long the command has run.
+func (a *app) ran() slog.Attr {
+	return slog.Duration("ran", time.Since(a.began).Round(time.Millisecond))
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
@@ -64,6 +79,8 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 		width:       width,
 		colour:      os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 		environment: os.Environ(),
+		began:       time.Now(),
+		journal:     isJournal(stderr),
 		now:         time.Now,
 		after:       time.After,
 		host:        host.Run,

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -109,12 +108,14 @@ It is read-only without --write. lapse serve has a console of its own.`,
 			return err
 		}
 		defer hangUp()
-		defer served.Serve(lapse, write, slog.New(slog.NewTextHandler(a.stderr, nil)))()
+		log := a.openLog(logFlags{})
+		defer log.close()
+		defer served.Serve(lapse, write, log.Logger)()
 		mode := "read-only"
 		if write {
 			mode = "with --write"
 		}
-		_, _ = fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, %s, console: %s\n", lapse.Database(), lapse.Conn().ConnectedUrlRedacted(), mode, served.URL)
+		log.always.Info(fmt.Sprintf("ready: database %s at %s, %s, console: %s", lapse.Database(), lapse.Conn().ConnectedUrlRedacted(), mode, served.URL), process()...)
 		<-cmd.Context().Done()
 		return nil
 	}

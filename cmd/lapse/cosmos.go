@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -120,12 +119,6 @@ lapse test have a gateway of their own: --cosmos.`,
 
 // cosmos serves the gateway until ctx ends; only says that it has the one database of conn.
 func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, only bool) error {
-	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
-	served, err := options.Listen(true, logger)
-	if err != nil {
-		return err
-	}
-	defer served.Close()
 	lapse, hangUp, err := conn.open(ctx, a.connectionNotices()...)
 	if err != nil {
 		return err
@@ -134,6 +127,13 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 	if options.Key == "" && hasLogin(lapse.Conn().Opts) {
 		return needsKey()
 	}
+	log := a.openLog(logFlags{})
+	defer log.close()
+	served, err := options.Listen(true, log.Logger)
+	if err != nil {
+		return err
+	}
+	defer served.Close()
 	stop, err := served.Serve(cosmos.Options{
 		Connect: func(database string) (*client.Client, func(), error) {
 			if only && database != conn.database {
@@ -149,12 +149,12 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 			}
 			return databasesOf(ctx, lapse)
 		},
-	}, logger)
+	}, log.Logger)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	_, _ = fmt.Fprintf(a.stderr, "lapse: ready: databases at %s, for SDKs of Cosmos DB: %s\n", lapse.Conn().ConnectedUrlRedacted(), served.Serving())
+	log.always.Info(fmt.Sprintf("ready: databases at %s, for SDKs of Cosmos DB: %s", lapse.Conn().ConnectedUrlRedacted(), served.Serving()), process()...)
 	<-ctx.Done()
 	return nil
 }

@@ -58,7 +58,7 @@ lapse config shows what is in force.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := f.complete(cmd.Flags(), a.environment)
 			if err == nil {
-				err = a.serve(cmd.Context(), f)
+				err = a.serve(cmd.Context(), f, cmd.Flags())
 			}
 			return f.environment.blame(err)
 		},
@@ -209,24 +209,25 @@ func addReplicasFlag(flags *pflag.FlagSet, to *int, usage string) {
 	choiceVar(flags, to, "replicas", 0, usage, 1, 3)
 }
 
-func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
-	lines, say := f.log.handler(a.stderr)
-	defer lines.Close()
-	f.Processor.Logger = slog.New(lines)
-	if f.log.format == "json" {
-		a.complaints.Store(f.Processor.Logger)
-	}
-	if unknown := f.environment.unknown; unknown != nil {
-		f.Processor.Logger.Warn("these environment variables are of no flag: correct their names or remove them", "names", strings.Join(unknown, ","))
-	}
+func (a *app) serve(ctx context.Context, f serveFlags, flags *pflag.FlagSet) (err error) {
 	if f.Console, err = f.console.options(); err != nil {
 		return err
 	}
+	log := a.openLog(f.log, f.configuration(flags)...)
+	f.Processor.Logger = log.Logger
+	if unknown := f.environment.unknown; unknown != nil {
+		log.Warn("these environment variables are of no flag: correct their names or remove them", "names", strings.Join(unknown, ","))
+	}
 	defer a.hangUp(ctx, f)()
-	manager := serviceManager{notify: notifySystemd, logger: f.Processor.Logger}
+	manager := serviceManager{notify: notifySystemd, logger: log.Logger}
 	defer manager.stops(ctx)()
-	f.Events = a.hostEvents(&f, say, &manager)
-	return a.host(ctx, f.Options)
+	f.Events = a.hostEvents(&f, log, &manager)
+	err = a.host(ctx, f.Options)
+	log.close()
+	if err == nil {
+		a.report(slog.LevelInfo, "lapse has stopped", slog.Any("reason", context.Cause(ctx)), a.ran())
+	}
+	return err
 }
 
 // hangUp lets SIGHUP end serve as SIGTERM does where it has nothing to read again: the signal
@@ -240,13 +241,15 @@ func (a *app) hangUp(ctx context.Context, f serveFlags) (stop func()) {
 	return stop
 }
 
-// hostEvents returns a function that says what happens.
-func (a *app) hostEvents(f *serveFlags, say func(line string), manager *serviceManager) func(host.Event) {
+// hostEvents returns a function that writes what happens to the log.
+func (a *app) hostEvents(f *serveFlags, log *serverLog, manager *serviceManager) func(host.Event) {
 	var bar *progress
 	return func(e host.Event) {
 		switch e := e.(type) {
 		case host.Doing:
 			a.does(e)
+		case host.Opened:
+			log.begin()
 		case host.Folding:
 			if bar == nil {
 				bar = newProgress(a.stderr, "fold the log", int64(e.Total))
@@ -257,14 +260,14 @@ func (a *app) hostEvents(f *serveFlags, say func(line string), manager *serviceM
 				bar.Done()
 			}
 		case host.Ready:
-			say(readyLine(f, e))
+			log.always.Info(readyLine(f, e), process()...)
 			manager.ready(e.Live)
 		case host.NotServed:
-			a.complain(sentence(e.Err))
+			log.always.Error(sentence(e.Err))
 		case host.ServedAgain:
-			say(fmt.Sprintf("database %s is served again", e.Database))
+			log.always.Info(fmt.Sprintf("database %s is served again", e.Database))
 		case host.StoppedEarly:
-			say("stopped while starting")
+			log.always.Info("stopped while starting")
 		case host.Failing:
 			a.end(e.Err)
 		}

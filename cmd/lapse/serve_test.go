@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -58,7 +59,7 @@ func serveWith(t *testing.T, args string, environment ...string) (started *host.
 }
 
 // startWith runs a command, serve until it would start. It returns the options of that
-// start, nil without one, the exit code and what was printed.
+// start, nil without one, the exit code and what was printed, without the first and last line of serve.
 func startWith(t *testing.T, args string, environment ...string) (started *host.Options, code int, printed string) {
 	t.Helper()
 	var output bytes.Buffer
@@ -69,8 +70,11 @@ func startWith(t *testing.T, args string, environment ...string) (started *host.
 		return nil
 	}
 	code = a.run(t.Context(), strings.Fields(args))
-	return started, code, output.String()
+	return started, code, ownLines.ReplaceAllString(output.String(), "")
 }
+
+// ownLines matches the first and last line of serve.
+var ownLines = regexp.MustCompile(`.*"lapse (starts|has stopped)".*\n`)
 
 func joined[T ~string](names []T) string {
 	var all []string

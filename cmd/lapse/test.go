@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -108,23 +107,20 @@ func parseBeginning(text string) (*host.Test, error) {
 }
 
 func (a *app) test(ctx context.Context, f testFlags) (err error) {
-	lines, _ := f.log.handler(a.stderr)
-	defer lines.Close()
-	f.Processor.Logger = slog.New(lines)
-	if f.log.format == "json" {
-		a.complaints.Store(f.Processor.Logger)
-	}
 	f.console.given = true
 	if f.Console, err = f.console.open(f.NoAuth); err != nil {
 		return err
 	}
+	log := a.openLog(f.log)
+	defer log.close()
+	f.Processor.Logger = log.Logger
 	if f.load != "" {
-		log, _, err := a.openInput(f.load)
+		load, _, err := a.openInput(f.load)
 		if err != nil {
 			return err
 		}
-		defer log.Close()
-		f.Test.Load = log
+		defer load.Close()
+		f.Test.Load = load
 	}
 	var unread error
 	f.Events = func(e host.Event) {

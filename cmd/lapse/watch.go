@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -102,17 +103,17 @@ func (a *app) connectionNotices() []nats.Option {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if client.IsLogin(err) && !refused {
 				refused = true
-				fmt.Fprintf(a.stderr, "lapse: NATS refuses the credentials (%v): renew them, lapse goes on trying\n", err)
+				a.report(slog.LevelWarn, fmt.Sprintf("NATS refuses the credentials (%v): renew them, lapse goes on trying", err))
 			}
 		}),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if err != nil && terminal {
-				fmt.Fprintln(a.stderr, "lapse: the connection is lost, connecting again …")
+				a.report(slog.LevelWarn, "the connection is lost, connecting again …")
 			}
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			if terminal || refused {
-				fmt.Fprintln(a.stderr, "lapse: connected again")
+				a.report(slog.LevelInfo, "connected again")
 			}
 			refused = false
 		}),

@@ -51,3 +51,14 @@ func TestTakeoverFailedSaysWhy(t *testing.T) {
 		t.Errorf("logged %q", text)
 	}
 }
+
+// TestRoleChangedIsLogged: the log has each role, the first one, too.
+func TestRoleChangedIsLogged(t *testing.T) {
+	for _, e := range []RoleChanged{{To: Standby, Why: "it has started"}, {From: Standby, To: Writer}, {From: Writer, To: Standby}} {
+		var logs bytes.Buffer
+		e.Log(slog.New(slog.NewTextHandler(&logs, nil)))
+		if text := logs.String(); !strings.Contains(text, "level=INFO") || !strings.Contains(text, "role="+string(e.To)) {
+			t.Errorf("from %q to %s it logs %q", e.From, e.To, text)
+		}
+	}
+}

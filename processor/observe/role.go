@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"context"
 	"log/slog"
 	"time"
 )
@@ -27,15 +26,11 @@ type RoleChanged struct {
 }
 
 func (e RoleChanged) Log(to *slog.Logger) {
-	level := slog.LevelInfo
-	if e.From == "" {
-		level = slog.LevelDebug // the command logs its start itself
-	}
 	args := []any{"role", string(e.To)}
 	if e.Why != "" {
 		args = append(args, "why", e.Why)
 	}
-	to.Log(context.Background(), level, "role changed", args...)
+	to.Info("role changed", args...)
 }
 
 // FenceMoved reports that the writer's WriterStarted is in the log, at Seq: no

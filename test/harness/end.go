@@ -28,7 +28,7 @@ func (s *Server) Fails() string {
 		s.t.Fatalf("serve did not end within %s:\n%s", processTimeout, p.Output())
 	}
 	lines := Lines(p.Output())
-	if code := p.ProcessState.ExitCode(); code != 1 || len(lines) == 0 || !strings.HasPrefix(lines[len(lines)-1], "lapse: ") {
+	if code := p.ProcessState.ExitCode(); code != 1 || len(lines) == 0 || !strings.Contains(lines[len(lines)-1], " level=ERROR ") {
 		s.t.Fatalf("serve exited with %d, want 1 and a line that says why:\n%s", code, p.Output())
 	}
 	return lines[len(lines)-1]

@@ -173,7 +173,7 @@ func (m *machine) startLapses(t *testing.T) (lapses []*process) {
 
 func (p *process) ready(t *testing.T) {
 	t.Helper()
-	eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.Output(), "lapse: ready: ") })
+	eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.Output(), ` msg="ready: `) })
 }
 
 // writer returns a process that logged the writer as its last role, nil if there is none.
