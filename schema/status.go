@@ -25,6 +25,10 @@ type Status struct {
 	LogEnd  uint64 `json:"logEnd"`
 	Waiting int    `json:"waiting"`
 
+	// Host and PID are the machine and the process that answer; left out where none does.
+	Host string `json:"host,omitempty"`
+	PID  int    `json:"pid,omitempty"`
+
 	// Digest is the sequence of the last event that is not internal, a colon, and a hash
 	// of collections and documents: equal after folding the same log, also in lapse
 	// replay.

@@ -2,17 +2,18 @@ package main
 
 import (
 	"log/slog"
-	"os"
 	"regexp"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/lapsedb/lapse/processor/observe"
 )
 
 // process says in a log line which process writes it.
 func process() []any {
-	host, _ := os.Hostname() // informative
-	return []any{slog.String("host", host), slog.Int("pid", os.Getpid())}
+	host, pid := observe.ThisProcess()
+	return []any{slog.String("host", host), slog.Int("pid", pid)}
 }
 
 // configuration returns what serve logs first: the version, where it listens, and the options

@@ -31,6 +31,9 @@ func (out *output) statusPage(s client.Status, rate string) string {
 
 	row("database", p.paint(printable(s.Database), color.Bold))
 	row("role", fmt.Sprintf("%s, lapse %s", printable(s.Role), printable(s.Version)))
+	if s.PID > 0 {
+		row("process", fmt.Sprintf("%d at %s", s.PID, printable(s.Host)))
+	}
 	if s.CannotTakeOver != "" {
 		row("no writer", p.paint(printable(s.CannotTakeOver), color.FgRed))
 	}

@@ -2,8 +2,16 @@ package observe
 
 import (
 	"log/slog"
+	"os"
 	"time"
 )
+
+// ThisProcess returns the name of the machine, "" if unknown, and the id of this process there:
+// by them an operator tells several processes apart.
+func ThisProcess() (host string, pid int) {
+	host, _ = os.Hostname()
+	return host, os.Getpid()
+}
 
 // Role is what a processor does for its database.
 type Role string

@@ -285,6 +285,7 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 	}
 	status.LatenessMs, status.LatenessObjective = s.Writer.Lateness(now*1000, oldest)
 	status.Waiting = s.waits()
+	status.Host, status.PID = observe.ThisProcess()
 	status.Storage = s.Config.Storage()
 	if _, status.LogEnd, err = s.Log.Bounds(ctx); err != nil {
 		status.LogEnd = 0
