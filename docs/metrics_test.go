@@ -61,7 +61,7 @@ func TestMetricsPage(t *testing.T) {
 lapse_expiries_total{database="main",rule="collection"} 5210
 lapse_expiries_total{database="main",rule="document"} 17
 `+"```\n"+`
-Names that end in `+"`_total`"+` are counters, those without a type gauges. Lateness and append durations are native histograms too.
+Names that end in `+"`_total`"+` are counters, those without a type gauges. A counter is there, with 0, as soon as this process serves the database. Lateness and append durations are native histograms too.
 
 `+strings.Join(rows, ""))
 }

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,7 +68,13 @@ func newMeters(labels prometheus.Labels) *meters {
 	for op := range m.succeeded {
 		for i, source := range sources {
 			m.succeeded[op][i] = m.mutations.WithLabelValues(opName(schema.Op(op)), source, outcomeOf(nil))
+			for _, fault := range refusals[op] {
+				m.mutations.WithLabelValues(opName(schema.Op(op)), source, fault.Name)
+			}
 		}
+	}
+	for _, fault := range []*schema.Error{nil, schema.ErrBadRequest, schema.ErrFailedDependency, schema.ErrTooLarge} {
+		m.mutations.WithLabelValues("batch", sources[0], outcomeOf(fault))
 	}
 	expiries := prometheus.NewCounterVec(prometheus.CounterOpts(opts("expiries_total", "DocumentExpired events appended by this process, by the TTL that applied.")), []string{"rule"})
 	m.expiries = map[schema.Rule]prometheus.Counter{}
@@ -87,6 +94,29 @@ func newMeters(labels prometheus.Labels) *meters {
 	m.all = []prometheus.Collector{m.mutations, m.batchOperations, events, expiries, m.lateness, durations, sizes, m.syncs, m.folds, requests}
 	return m
 }
+
+// refusals are the errors with which an operation may be refused: their counters exist before
+// the first one, which a rate would miss otherwise.
+var refusals = [schema.Ops][]*schema.Error{
+	schema.NoOp:              {schema.ErrBadRequest},
+	schema.CollectionCreate:  {schema.ErrBadRequest, schema.ErrBadTTL, schema.ErrCollectionExists, schema.ErrTooLarge},
+	schema.CollectionReplace: {schema.ErrBadRequest, schema.ErrBadTTL, schema.ErrCollectionNotFound, schema.ErrPreconditionFailed, schema.ErrTooLarge},
+	schema.CollectionDelete:  {schema.ErrBadRequest, schema.ErrCollectionNotFound, schema.ErrPreconditionFailed, schema.ErrDocumentHeld},
+	schema.DocumentCreate:    {schema.ErrBadRequest, schema.ErrBadID, schema.ErrBadTTL, schema.ErrCollectionNotFound, schema.ErrDocumentExists, schema.ErrTooLarge},
+	schema.DocumentReplace:   written,
+	schema.DocumentUpsert:    written,
+	schema.DocumentPatch:     written,
+	schema.DocumentDelete:    append(found, schema.ErrDocumentHeld),
+	schema.DocumentTouch:     append(found, schema.ErrBadTTL),
+	schema.DocumentRestore:   {schema.ErrBadRequest, schema.ErrBadID, schema.ErrBadTTL, schema.ErrCollectionNotFound, schema.ErrDocumentExists, schema.ErrVersionNotFound, schema.ErrTooLarge},
+	schema.DocumentHold:      append(found, schema.ErrTooLarge),
+	schema.DocumentRelease:   append(found, schema.ErrNotHeld),
+}
+
+var (
+	found   = slices.Clip([]*schema.Error{schema.ErrBadRequest, schema.ErrBadID, schema.ErrCollectionNotFound, schema.ErrDocumentNotFound, schema.ErrPreconditionFailed})
+	written = append(found, schema.ErrBadTTL, schema.ErrTooLarge)
+)
 
 // Beat implements writer.Meter: it records that the writer's loop runs, and the number of
 // events in flight.

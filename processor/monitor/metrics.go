@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 
 // Metrics computed at each scrape.
 var (
-	metricInfo  = describe("build_info", "Always 1; the labels name the version of lapse and of Go.", "version", "go_version")
+	metricInfo  = describe("build_info", "Always 1; the labels name the version of lapse and of Go, the machine and the process id.", "version", "go_version", "host", "pid")
 	metricReady = describe("ready", "Whether the process is ready; /readyz has the reasons if not.")
 	metricRole  = describe("role", "1 for the role of the process, 0 for the others. A writer whose lease has expired is a standby; none has no copy.", "role")
 
@@ -26,7 +27,8 @@ var (
 	metricFirst     = describe("log_first_sequence", "First sequence of the log; absent while the log is unreachable.")
 	metricLag       = describe("fold_lag_events", "Sequences of the log not yet folded; absent while the log is unreachable.")
 	metricLagTime   = describe("fold_lag_seconds", "Age of the oldest known event that is not yet folded.")
-	metricTime      = describe("log_time_seconds", "Log time of the last folded event, in seconds since 1970.")
+	metricTime      = describe("log_timestamp_seconds", "Log time of the last folded event, in seconds since 1970.")
+	metricTimeOld   = describe("log_time_seconds", "The name of lapse_log_timestamp_seconds in 0.3.0; the next release has it no more.")
 	metricCatchUp   = describe("catch_up_ratio", "Share of the log folded by the start, from 0 to 1.")
 	metricDocuments = describe("documents", "Number of live documents.")
 	metricBytes     = describe("documents_bytes", "Size of live documents in bytes.")
@@ -41,7 +43,7 @@ var (
 	metricMutBytes  = describe("mutations_bytes", "Size of the mutations stream in bytes, sampled every minute.")
 	metricLimit     = describe("storage_limit_bytes", "The limit of the streams' space that has the least left: max_bytes of log or mutations, the account's, or, of a server that lapse runs, max_file_store (server) or disk. With replicas, the bytes of one.", "limit")
 	metricLeft      = describe("storage_left_bytes", "Bytes left below lapse_storage_limit_bytes.", "limit")
-	metricFull      = describe("storage_full_seconds", "Seconds until nothing is left at the rate of the last hour; +Inf if that has not become less, or is known for less than ten minutes.", "limit")
+	metricFull      = describe("storage_full_seconds", "Estimated seconds until the storage is full, if it goes on growing as in the last hour; +Inf if it has not grown, or is known for less than ten minutes.", "limit")
 	metricObjective = describe("expiry_lateness_objective_seconds", "Lateness that 99 of 100 expiries should not exceed.")
 	metricInFlight  = describe("events_in_flight", "Events in flight: decided, not yet acknowledged and folded.")
 
@@ -61,7 +63,8 @@ var (
 	metricRemade    = describe("projection_rebuilds_total", "Projections rebuilt because they did not fit the log.")
 	metricUseless   = describe("snapshots_unusable_total", "Snapshots from which the projection could not be restored.")
 	metricMade      = describe("snapshots_made_total", "Scheduled snapshots created and verified.")
-	metricSnapTime  = describe("snapshot_last_time_seconds", "Creation time of the newest sound snapshot, in seconds since 1970; 0 without one. Absent if snapshots are off.")
+	metricSnapTime  = describe("snapshot_last_timestamp_seconds", "Creation time of the newest sound snapshot, in seconds since 1970; 0 without one. Absent if snapshots are off.")
+	metricSnapOld   = describe("snapshot_last_time_seconds", "The name of lapse_snapshot_last_timestamp_seconds in 0.3.0; the next release has it no more.")
 	metricSnapSeq   = describe("snapshot_last_sequence", "Last log sequence in the newest snapshot.")
 	metricSnapBytes = describe("snapshot_last_bytes", "Size of the newest snapshot in bytes.")
 	metricKept      = describe("retention_failures_total", "Failed rounds of snapshot and retention; each keeps the whole log.")
@@ -113,6 +116,12 @@ func (s sending) gauge(d *prometheus.Desc, value float64, labels ...string) {
 	s.to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{s.database}, labels...)...)
 }
 
+// moment sends a time in ms since 1970, under its former name, too.
+func (s sending) moment(d, former *prometheus.Desc, ms int64) {
+	s.gauge(d, float64(ms)/1000)
+	s.gauge(former, float64(ms)/1000)
+}
+
 func (s sending) count(d *prometheus.Desc, value uint64, labels ...string) {
 	s.to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), append([]string{s.database}, labels...)...)
 }
@@ -159,7 +168,8 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	}
 	s.gauge(metricCatchUp, 1)
 	now := p.Sample()
-	s.gauge(metricInfo, 1, m.Version, runtime.Version())
+	host, pid := observe.ThisProcess()
+	s.gauge(metricInfo, 1, m.Version, runtime.Version(), host, strconv.Itoa(pid))
 	s.gauge(metricObjective, m.Objective.Seconds())
 	s.gauge(metricInFlight, float64(m.pending.Load()))
 	m.collectLog(s, p, &now)
@@ -169,9 +179,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	s.clock(now.Clock)
 	health := p.Health()
 	s.projection(&health)
-	if now.Snapshots != nil {
-		s.snapshots(now.Snapshots)
-	}
+	s.snapshots(now.Snapshots)
 }
 
 // role sends the role at this moment; p is nil while the processor does not serve.
@@ -237,15 +245,22 @@ func (s sending) projection(h *projections.Health) {
 	s.count(metricMisses, uint64(h.CacheMisses))
 }
 
+// snapshots sends the state of snapshots; nil is that they are off, and only their counters are
+// there.
 func (s sending) snapshots(now *SnapshotSample) {
+	if now == nil {
+		s.count(metricMade, 0)
+		s.count(metricKept, 0)
+		return
+	}
 	s.count(metricMade, uint64(now.Made))
 	s.count(metricKept, uint64(now.Failed))
 	newest := now.Newest
 	if newest == nil {
-		s.gauge(metricSnapTime, 0)
+		s.moment(metricSnapTime, metricSnapOld, 0)
 		return
 	}
-	s.gauge(metricSnapTime, float64(newest.Created)/1000)
+	s.moment(metricSnapTime, metricSnapOld, newest.Created)
 	s.gauge(metricSnapSeq, float64(newest.Seq))
 	s.gauge(metricSnapBytes, float64(newest.Bytes))
 }
@@ -313,7 +328,7 @@ func (m *Monitor) collectLog(s sending, from Source, now *Sample) {
 	}
 	cursor := &now.Cursor
 	s.gauge(metricFolded, float64(cursor.Seq))
-	s.gauge(metricTime, float64(cursor.Time)/1000)
+	s.moment(metricTime, metricTimeOld, cursor.Time)
 	s.count(metricForeign, cursor.Foreign)
 	s.count(metricAppended, now.Appended)
 	if m.known {

@@ -1,8 +1,11 @@
 package monitor_test
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/monitor"
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/processor/processortest"
 )
 
@@ -20,12 +24,14 @@ import (
 func TestMetrics(t *testing.T) {
 	processortest.Bubble(t, func(w *processortest.Wire) {
 		m := w.Monitor
-		processortest.Gather(t, m).Want(t, processortest.Metrics{
+		before := processortest.Gather(t, m)
+		before.Want(t, processortest.Metrics{
 			"lapse_ready": 1, "lapse_role{role=writer}": 1, "lapse_role{role=standby}": 0, "lapse_folded_sequence": 1,
 			"lapse_log_last_sequence": 1, "lapse_fold_lag_events": 0, "lapse_fold_lag_seconds": 0, "lapse_catch_up_ratio": 1,
 			"lapse_documents": 0, "lapse_collections": 0, "lapse_log_unreachable": 0, "lapse_fence_moves_total": 1,
 			"lapse_nats_connected{connection=log}": 1, "lapse_nats_connected{connection=service}": 1,
 			"lapse_mutations_total{op=document.upsert}{outcome=ok}{source=request}": 0, "lapse_expiries_total{rule=document}": 0,
+			"lapse_requests_total{code=429}{operation=document.get}": 0, "lapse_snapshots_made_total": 0, "lapse_retention_failures_total": 0,
 		})
 		w.Want(201, "collection.create.c", `{"defaultTtl":-1}`)
 		w.Want(201, "document.create.c.a", `{"ttl":10}`)
@@ -33,6 +39,20 @@ func TestMetrics(t *testing.T) {
 		w.Want(201, "document.create.c.c", `{}`)
 		w.Refused(409, "document_exists", "document.create.c.c", `{}`)
 		w.Refused(404, "document_not_found", "document.get.c.unknown", "")
+		for _, stale := range []string{"collection.replace.c", "document.upsert.c.c"} {
+			w.Refused(412, "precondition_failed", stale, "{}", "If-Match", "1000")
+		}
+		w.Refused(409, "collection_exists", "collection.create.c", "{}")
+		w.Refused(404, "document_not_found", "document.touch.c.unknown", "")
+		w.Refused(409, "not_held", "document.release.c.c", "")
+		w.Refused(404, "version_not_found", "document.restore.c.unknown", "")
+		w.Refused(404, "collection_not_found", "document.patch.unknown.a", "{}")
+		w.Refused(404, "collection_not_found", "collection.delete.unknown", "")
+		w.Refused(400, "bad_request", "batch.c", "{")
+		w.Refused(400, "bad_query", "query.c", `{"where":"("}`)
+		w.Want(200, "document.hold.c.c", "")
+		w.Refused(423, "document_held", "document.delete.c.c", "")
+		w.Want(200, "document.release.c.c", "")
 		w.Want(200, "batch.c", `{"operations":[{"op":"upsert","id":"d","body":{}},{"op":"get","id":"c"}]}`)
 		w.Want(200, "document.get.c.c", "")
 		w.Publish("document.upsert.c.e", `{}`)
@@ -64,6 +84,13 @@ func TestMetrics(t *testing.T) {
 			"lapse_clock_suspect":                                                                   0,
 			"lapse_append_failures_total":                                                           0,
 		})
+		host, pid := observe.ThisProcess()
+		if info := fmt.Sprintf("lapse_build_info{go_version=%s}{host=%s}{pid=%d}{version=%s}", runtime.Version(), host, pid, m.Version); after[info] != 1 {
+			t.Errorf("%s is not there", info)
+		}
+		if status, err := m.Status(context.Background()); err != nil || status.Host != host || status.PID != pid {
+			t.Errorf("status is of process %d at %s, %v", status.PID, status.Host, err)
+		}
 		if late := after["lapse_expiry_lateness_seconds_sum"]; late > 1 {
 			t.Errorf("an expiry of an idle processor is %gs late", late)
 		}
@@ -71,8 +98,11 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%g are folded, and %g were appended besides the fence", seq, after["lapse_append_events_sum{kind=single}"]+after["lapse_append_events_sum{kind=batch}"])
 		}
 		for name := range after {
-			if strings.HasPrefix(name, "lapse_snapshot") && name != "lapse_snapshots_unusable_total" {
+			if strings.HasPrefix(name, "lapse_snapshot") && !strings.HasPrefix(name, "lapse_snapshots_") {
 				t.Errorf("%s is there, and no snapshots are made", name)
+			}
+			if _, ok := before[name]; !ok && strings.Contains(name, "_total") {
+				t.Errorf("the counter %s was not there before it counted", name)
 			}
 		}
 		w.Stop()
@@ -115,7 +145,13 @@ func TestMetricsLint(t *testing.T) {
 		if after["lapse_log_bytes"] == 0 {
 			t.Error("the log has no bytes")
 		}
-		if at := after["lapse_snapshot_last_time_seconds"]; time.Since(time.UnixMilli(int64(at*1000))) > 2*time.Minute || after["lapse_snapshot_last_bytes"] == 0 {
+		at := after["lapse_snapshot_last_timestamp_seconds"]
+		for name, former := range map[string]string{"lapse_snapshot_last_timestamp_seconds": "lapse_snapshot_last_time_seconds", "lapse_log_timestamp_seconds": "lapse_log_time_seconds"} {
+			if after[name] == 0 || after[name] != after[former] {
+				t.Errorf("%s is %g, and %s %g", name, after[name], former, after[former])
+			}
+		}
+		if time.Since(time.UnixMilli(int64(at*1000))) > 2*time.Minute || after["lapse_snapshot_last_bytes"] == 0 {
 			t.Errorf("the snapshot is of %g and has %g bytes", at, after["lapse_snapshot_last_bytes"])
 		}
 		described := make(chan *prometheus.Desc, 1000)

@@ -32,7 +32,7 @@ type replyError struct {
 }
 
 // replyCodes are the codes counted separately; all others share one count.
-var replyCodes = [...]int{200, 201, 204, 400, 404, 409, 412, 413, 424, 429, 503, 504}
+var replyCodes = [...]int{200, 201, 204, 400, 404, 409, 412, 413, 423, 424, 429, 503, 504}
 
 func (o *Operations) count(operation, code int, fault *schema.Error, took time.Duration) {
 	i := slices.Index(replyCodes[:], code)
@@ -59,15 +59,27 @@ func (o *Operations) sum(operation int) (requests, failed uint64) {
 	return requests, failed
 }
 
-// All returns the counts.
+// writeCodes are those of replies to operations that only the writer answers.
+var writeCodes = []int{201, 204, 409, 412, 423, 424}
+
+// expects reports whether an operation may be answered with a code: the count is known before
+// the first such reply, which a rate would miss otherwise.
+func expects(operation, code int) bool {
+	if operation == len(schema.Operations) {
+		return code == schema.ErrBadRequest.Code // there is no such operation
+	}
+	return !schema.Operations[operation].Standby || !slices.Contains(writeCodes, code)
+}
+
+// All returns the counts, 0 for replies that have not occurred and may.
 func (o *Operations) All() (all []observe.Answered) {
 	for i := range o.served {
 		for code := range o.served[i].answers {
-			name := "other"
+			name, expected := "other", false
 			if code < len(replyCodes) {
-				name = strconv.Itoa(replyCodes[code])
+				name, expected = strconv.Itoa(replyCodes[code]), expects(i, replyCodes[code])
 			}
-			if n := o.served[i].answers[code].Load(); n > 0 {
+			if n := o.served[i].answers[code].Load(); n > 0 || expected {
 				all = append(all, observe.Answered{Operation: schema.OperationName(i), Code: name, Requests: n})
 			}
 		}

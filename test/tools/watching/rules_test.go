@@ -125,7 +125,7 @@ const two = `load 15s
   lapse_requests_total{database="main",instance="a",operation="document.get",code="200"} 0+150x400
   lapse_requests_total{database="main",instance="a",operation="document.upsert",code="429"} 0+1x400
   lapse_retention_failures_total{database="main",instance="a"} 0x400
-  lapse_snapshot_last_time_seconds{database="main",instance="a"} 0+15x400
+  lapse_snapshot_last_timestamp_seconds{database="main",instance="a"} 0+15x400
   lapse_events_total{database="main",instance="a",type="DocumentCreated"} 0+100x400
   lapse_storage_limit_bytes{database="main",instance="a",limit="disk"} 100e9x400
   lapse_storage_limit_bytes{database="main",instance="b",limit="disk"} 100e9x400
@@ -181,9 +181,9 @@ func TestAlerts(t *testing.T) {
 		{name: "the clock is wrong", alert: "LapseClockSuspect", replace: []string{`lapse_clock_suspect{database="main",instance="a"} 1x400`}},
 		{name: "requests are refused", alert: "LapseRefuses", replace: []string{`lapse_requests_total{database="main",instance="a",operation="document.upsert",code="429"} 0+15x400`}},
 		{name: "retention fails", alert: "LapseRetentionFails", replace: []string{`lapse_retention_failures_total{database="main",instance="a"} 0x200 1x50 2x50 3x100`}},
-		{name: "snapshots are old", alert: "LapseSnapshotOld", replace: []string{`lapse_snapshot_last_time_seconds{database="main",instance="a"} -30000x400`}},
+		{name: "snapshots are old", alert: "LapseSnapshotOld", replace: []string{`lapse_snapshot_last_timestamp_seconds{database="main",instance="a"} -30000x400`}},
 		{name: "snapshots are old, and nothing happens", replace: []string{
-			`lapse_snapshot_last_time_seconds{database="main",instance="a"} -30000x400`, `lapse_events_total{database="main",instance="a",type="DocumentCreated"} 7x400`}},
+			`lapse_snapshot_last_timestamp_seconds{database="main",instance="a"} -30000x400`, `lapse_events_total{database="main",instance="a",type="DocumentCreated"} 7x400`}},
 		{name: "the log is nearly full", alert: "LapseLogNearlyFull", replace: []string{
 			`lapse_storage_left_bytes{database="main",instance="a",limit="disk"} 19e9x400`, `lapse_storage_left_bytes{database="main",instance="b",limit="disk"} 19e9x400`}},
 		{name: "the log is full in a day", alert: "LapseLogFullSoon", replace: []string{`lapse_storage_full_seconds{database="main",instance="a",limit="disk"} 80000x400`}},
