@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -26,7 +27,7 @@ import (
 
 // serveWatchers serves HTTP at Metrics and HealthSocket, if given, until stop is called:
 // /healthz and /readyz for orchestrators and load balancers, /status for people, and at
-// Metrics /metrics for Prometheus.
+// Metrics /metrics for Prometheus, and / for those who look what is there.
 func (r *run) serveWatchers() (stop func(), err error) {
 	stopHealth, err := r.serveHealth()
 	if err != nil || r.Metrics == "" {
@@ -42,11 +43,28 @@ func (r *run) serveWatchers() (stop func(), err error) {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := watchers(&r.monitors)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
+	mux.HandleFunc("GET /{$}", index(r.Profiles))
 	if r.Profiles {
 		addProfiles(mux)
 	}
 	stopMetrics := webserver.Serve(listener, mux, "metrics", r.Processor.Logger)
 	return func() { stopMetrics(); stopHealth() }, nil
+}
+
+// index lists the paths at Metrics.
+func index(profiles bool) http.HandlerFunc {
+	text := `/metrics        metrics for Prometheus
+/healthz        200, or 503 if the process needs a restart
+/readyz         200, or 503 with the reasons why it is not ready
+/status         the status of the process, as JSON
+`
+	if profiles {
+		text += "/debug/pprof/   profiles and execution traces of Go\n"
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, text)
+	}
 }
 
 // serveHealth serves HTTP at HealthSocket, if given, until stop is called.

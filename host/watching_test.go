@@ -2,6 +2,8 @@ package host
 
 import (
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,5 +41,16 @@ func TestListenUnix(t *testing.T) {
 	}
 	if text, err := os.ReadFile(path); string(text) != "text" {
 		t.Errorf("the file has %q, %v", text, err)
+	}
+}
+
+// TestIndex: / lists the profiles only where they are served.
+func TestIndex(t *testing.T) {
+	for _, profiles := range []bool{true, false} {
+		reply := httptest.NewRecorder()
+		index(profiles)(reply, httptest.NewRequest(http.MethodGet, "/", nil))
+		if text := reply.Body.String(); strings.Contains(text, "/debug/pprof/") != profiles || !strings.Contains(text, "/metrics ") {
+			t.Errorf("with profiles %t it lists\n%s", profiles, text)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ func get(t *testing.T, address, path, accept string) (code int, body string) {
 func TestMetricsEndpoints(t *testing.T) {
 	t.Parallel()
 	metrics := harness.FreeAddr(t)
-	s := harness.Serve(t, "--durability", "os", "--metrics", metrics)
+	s := harness.Serve(t, "--durability", "os", "--metrics", metrics, "--debug")
 	s.Run("collection", "create", "orders", `{"defaultTtl":3600}`).OK()
 	s.Run("document", "create", "orders", "a", `{}`).OK()
 
@@ -53,6 +54,18 @@ func TestMetricsEndpoints(t *testing.T) {
 	if code, text := get(t, metrics, "/metrics", ""); code != 200 || !strings.Contains(text, "\nlapse_documents{database=\"main\"} 1\n") ||
 		!strings.Contains(text, "\ngo_goroutines ") || !strings.Contains(text, "\nprocess_open_fds ") {
 		t.Errorf("/metrics says %d:\n%s", code, text)
+	}
+	_, index := get(t, metrics, "/", "")
+	var paths []string
+	for _, line := range harness.Lines(index) {
+		path := strings.Fields(line)[0]
+		paths = append(paths, path)
+		if code, _ := get(t, metrics, path, ""); code != 200 {
+			t.Errorf("/ lists %s, which is %d", path, code)
+		}
+	}
+	if want := []string{"/metrics", "/healthz", "/readyz", "/status", "/debug/pprof/"}; !slices.Equal(paths, want) {
+		t.Errorf("/ lists %v, want %v", paths, want)
 	}
 	for path, want := range map[string]int{"/nothing": 404, "/readyz?database=a%2": 400, "/readyz?database=main": 200, "/readyz?database=other": 503} {
 		if code, _ := get(t, metrics, path, ""); code != want {
