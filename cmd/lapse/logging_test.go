@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,8 +47,13 @@ func TestFirstLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
-		"": "listen=127.0.0.1:4222 console=127.0.0.1:8280",
+		"--user alice=" + password: "listen=127.0.0.1:4222 console=127.0.0.1:8280 options.user=…",
+		"":                         "listen=127.0.0.1:4222 console=127.0.0.1:8280",
 		"--listen 127.0.0.1:1 --console off --metrics 127.0.0.1:2 --health-socket /s": "health-socket=/s listen=127.0.0.1:1 metrics=127.0.0.1:2",
 		"--database a,b --durability os --no-auth --retain 30d":                       "listen=127.0.0.1:4222 console=127.0.0.1:8280 options.database=a,b options.durability=os options.no-auth=true options.retain=30d",
 		"--store-dir /al/already/DIR --database ready --listen 127.0.0.1:0":           "listen=127.0.0.1:0 console=127.0.0.1:8280 options.database=… options.store-dir=…",
