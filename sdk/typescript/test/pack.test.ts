@@ -19,7 +19,7 @@ function manual(): [string, string] {
   return [blocks.slice(0, -1).join(""), blocks.at(-1)!];
 }
 
-/** Uses types of both entries that the manual leaves out. */
+/** Uses types of the client and the test kit that the manual leaves out. */
 const types = `
 import { Lapse, LapseError, parseBigInt, type Event, type Item, type Operation, type Properties, type Result, type WriteOptions } from "@lapsedb/lapse";
 import { startLapse, type Server, type TestDatabase } from "@lapsedb/lapse/test";
@@ -46,6 +46,25 @@ export async function kit(): Promise<Date> {
 }
 `;
 
+/** Uses the types of the store for Express, which needs @types/express-session. */
+const expressTypes = `
+import { Lapse } from "@lapsedb/lapse";
+import { LapseStore, type StoreOptions } from "@lapsedb/lapse/express";
+import session, { type SessionData } from "express-session";
+
+declare module "express-session" {
+  interface SessionData {
+    user: string;
+  }
+}
+export async function store(lapse: Lapse): Promise<ReturnType<typeof session>> {
+  const options: StoreOptions = { collection: lapse.collection<SessionData>("sessions"), touchAfter: "3m", absolute: "8h" };
+  const store = new LapseStore(options);
+  console.log(await store.endAll({ where: "doc.user == params.user", params: { user: "ann" } }));
+  return session({ store, secret: "x", resave: false, saveUninitialized: false });
+}
+`;
+
 test("the packed package works in an empty project with tsc --strict, and the manual runs", async () => {
   const project = mkdtempSync(join(tmpdir(), "lapse-"));
   try {
@@ -56,7 +75,7 @@ test("the packed package works in an empty project with tsc --strict, and the ma
     const [{ filename }] = JSON.parse(run("npm", "pack", sdk, "--json", "--loglevel=error").replace(/^[^[]*/, ""));
     assert(statSync(join(project, filename)).size <= 60_000);
     // What the package needs comes from here, without the network.
-    const here = ["nats-core", "jetstream", "transport-node"].map((name) => [`@nats-io/${name}`, `file:${join(sdk, "node_modules/@nats-io", name)}`]);
+    const here = ["@nats-io/nats-core", "@nats-io/jetstream", "@nats-io/transport-node", "express", "express-session"].map((name) => [name, `file:${join(sdk, "node_modules", name)}`]);
     const dependencies = { "@lapsedb/lapse": `file:${filename}`, ...Object.fromEntries(here) };
     writeFileSync(join(project, "package.json"), JSON.stringify({ type: "module", dependencies }));
     run("npm", "install", "--offline", "--no-audit", "--no-fund", "--loglevel=error");
@@ -64,7 +83,9 @@ test("the packed package works in an empty project with tsc --strict, and the ma
     writeFileSync(join(project, "types.ts"), types);
     writeFileSync(join(project, "program.ts"), program);
     run(process.execPath, tsc, ...strict, "types.ts");
-    symlinkSync(join(sdk, "node_modules/@types"), join(project, "node_modules/@types")); // for process and node:test
+    symlinkSync(join(sdk, "node_modules/@types"), join(project, "node_modules/@types")); // for process, node:test and Express
+    writeFileSync(join(project, "express.ts"), expressTypes);
+    run(process.execPath, tsc, ...strict, "--types", "node", "express.ts");
     writeFileSync(join(project, "example.test.ts"), example);
     run(process.execPath, tsc, ...strict, "--types", "node", "program.ts", "example.test.ts");
     const wanted = [...program.matchAll(/\/\/ → (.*)$/gm)].map(([, text]) => text);
