@@ -129,7 +129,7 @@ export class LapseStore extends session.Store {
     } else if (!stored) {
       const ttl = idle && Math.min(idle, this.absolute ?? longest);
       known.stored = await this.limit(sid, storedOf(await this.sessions[first](sid, documentOf(data), { ttl })));
-    } else if (same(data, stored.data)) {
+    } else if (same(data, stored.data) && (stored.ttl === idle || isLast(stored))) {
       const { modified, deadline, held } = await this.sessions.touch(sid, { minAge: this.minAge(stored) });
       // The etag stays, since another request may have changed the content.
       known.stored = await this.limit(sid, { ...stored, modified, deadline, held });
@@ -144,9 +144,7 @@ export class LapseStore extends session.Store {
       return this.save(known, stored.data);
     }
     const found = await this.find(sid); // with what other requests have changed
-    if (found) {
-      await this.save({ sid, stored: found }, { ...found.data, ...(cookie && { cookie }) });
-    }
+    await (found && this.save({ sid, stored: found }, { ...found.data, ...(cookie && { cookie }) }));
   }
 
   /** Replaces the version that was loaded. Renewals by other requests are no changes. */

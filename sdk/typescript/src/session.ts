@@ -9,8 +9,8 @@ export const longest = 2 ** 31 - 1;
 /** A session as it is stored: its data, and in `_session` what a document can't have in its place. */
 export type SessionDocument = SessionData & { _session?: { end: number | undefined; members: object } };
 
-/** A version of a session, with its absolute end in unix seconds by the clock of the log. */
-export type Stored = Pick<Item<unknown>, "etag" | "modified" | "deadline" | "held"> & { data: SessionData; end: number | undefined };
+/** A version of a session, with its time to live in seconds, and its absolute end in unix seconds by the clock of the log. */
+export type Stored = Pick<Item<unknown>, "etag" | "modified" | "deadline" | "held"> & { data: SessionData; ttl: number | undefined; end: number | undefined };
 
 /** Returns the document of a session. */
 export function documentOf(data: SessionData, end?: number): SessionDocument {
@@ -21,7 +21,7 @@ export function documentOf(data: SessionData, end?: number): SessionDocument {
 /** Returns the session of a document. */
 export function storedOf({ value, etag, modified, deadline, held }: Item<SessionDocument>): Stored {
   const { id, ttl, _session, ...own } = value as any;
-  return { etag, modified, deadline, held, data: { ...own, ..._session?.members }, end: _session?.end };
+  return { etag, modified, deadline, held, data: { ...own, ..._session?.members }, ttl, end: _session?.end };
 }
 
 /** Returns the seconds that a session lives without a request, undefined if its cookie has no `maxAge`. Below 1 it has ended. */
@@ -31,9 +31,7 @@ export function idleOf({ cookie: { originalMaxAge, expires, maxAge } }: SessionD
 }
 
 /** Reports whether a session expires at its absolute end. */
-export function isLast({ deadline, end = Infinity }: Stored): boolean {
-  return deadline !== null && deadline.getTime() >= end * 1000;
-}
+export const isLast = ({ deadline, end = Infinity }: Stored): boolean => deadline !== null && deadline.getTime() >= end * 1000;
 
 /** Reports whether two sessions have the same content and cookie, whenever the cookie was sent. */
 export function same(a: SessionData, b: SessionData): boolean {

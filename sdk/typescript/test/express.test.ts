@@ -397,6 +397,17 @@ test("members of a session that have a meaning in a document are data", async (t
   assert.deepEqual({ ...(await get("a")), cookie: null }, { ...members, ttl: -5, cookie: null });
 });
 
+test("an imported session has the time of its cookie from its first request on", async (t) => {
+  const { db, get, touch } = await alone(t);
+  const sessions = db.collection("sessions");
+  await sessions.create("a", { ...sessionOf({ user: "ann" }), ttl: 77 });
+  await touch("a", (await get("a"))!);
+  assert.equal((await sessions.get("a"))!.value.ttl, 600);
+  await sessions.create("b", { cookie: { originalMaxAge: null, httpOnly: true, path: "/" }, ttl: 77 });
+  await Promise.all([(await get("b"))!, (await get("b"))!].map((session) => touch("b", session)));
+  assert.equal((await sessions.get("b"))!.rule, "collection");
+});
+
 test("a cookie says when its session ends", async (t) => {
   const { db, get, set, touch } = await alone(t);
   const cookie = { originalMaxAge: 10 * minute, expires: new Date(0) };
