@@ -12,12 +12,39 @@ const tsc = join(sdk, "node_modules/typescript/bin/tsc");
 const strict = ["--strict", "--module", "nodenext", "--target", "es2022"];
 const shell = process.platform === "win32"; // npm is a script there
 
-/** Returns the TypeScript of the manual's page: a program, and a test. */
-function manual(): [string, string] {
-  const page = readFileSync(new URL("../../../../docs/typescript.md", import.meta.url), "utf8");
-  const blocks = [...page.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, block]) => block!);
-  return [blocks.slice(0, -1).join(""), blocks.at(-1)!];
+/** Returns the blocks of a language on a page of the manual. */
+function blocks(page: string, language: string): string[] {
+  const text = readFileSync(new URL(`../../../../docs/${page}.md`, import.meta.url), "utf8");
+  return [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms"))].map(([, block]) => block!);
 }
+
+/** What browsers do with the application of the manual's page about sessions, which comes before. */
+const shop = `
+import assert from "node:assert/strict";
+import { once } from "node:events";
+
+await lapse.replaceCollection("sessions", { defaultTtl: "1d", indexingPolicy: { includedPaths: [{ path: "/user" }] } });
+app.post("/login/:user", (req, res) => {
+  req.session.user = req.params.user;
+  res.end();
+});
+app.get("/", (req, res) => res.json([req.session.user, req.session.cart]));
+const server = app.listen(0, "127.0.0.1");
+await once(server, "listening");
+async function send(method, path, cookie = "") {
+  const response = await fetch(\`http://127.0.0.1:\${server.address().port}\${path}\`, { method, headers: { cookie, "x-forwarded-proto": "https" } });
+  return { status: response.status, text: await response.text(), cookie: response.headers.getSetCookie()[0]?.split(";")[0] };
+}
+const [ann, bob] = [await send("POST", "/login/ann"), await send("POST", "/login/bob")];
+assert.equal((await send("POST", "/cart/tea", ann.cookie)).status, 204);
+assert.equal((await send("GET", "/", ann.cookie)).text, '["ann",["tea"]]');
+const results = await Promise.all(["a", "b"].map((item) => send("POST", "/cart/" + item, bob.cookie)));
+assert.deepEqual(results.map(({ status }) => status).filter((status) => status !== 204 && status !== 412), []);
+assert.equal((await send("POST", "/logout-everywhere", ann.cookie)).status, 204);
+assert.equal((await send("GET", "/", ann.cookie)).text, "[null,null]");
+assert.match((await send("GET", "/", bob.cookie)).text, /bob/);
+process.exit();
+`;
 
 /** Uses types of the client and the test kit that the manual leaves out. */
 const types = `
@@ -69,7 +96,7 @@ test("the packed package works in an empty project with tsc --strict, and the ma
   const project = mkdtempSync(join(tmpdir(), "lapse-"));
   try {
     await using server = await startLapse({ at: "now" });
-    const env = { ...process.env, NATS_URL: server.url, NODE_TEST_CONTEXT: undefined }; // a test within the test reports for itself
+    const env = { ...process.env, NATS_URL: server.url, SESSION_SECRET: "x", PORT: "0", NODE_TEST_CONTEXT: undefined }; // a test within the test reports for itself
     const run = (command: string, ...args: string[]) => execFileSync(command, args, { cwd: project, encoding: "utf8", shell, env });
     rmSync(join(sdk, "dist"), { recursive: true, force: true }); // so that pack has to build it
     const [{ filename }] = JSON.parse(run("npm", "pack", sdk, "--json", "--loglevel=error").replace(/^[^[]*/, ""));
@@ -79,7 +106,8 @@ test("the packed package works in an empty project with tsc --strict, and the ma
     const dependencies = { "@lapsedb/lapse": `file:${filename}`, ...Object.fromEntries(here) };
     writeFileSync(join(project, "package.json"), JSON.stringify({ type: "module", dependencies }));
     run("npm", "install", "--offline", "--no-audit", "--no-fund", "--loglevel=error");
-    const [program, example] = manual();
+    const pages = blocks("typescript", "ts");
+    const [program, example] = [pages.slice(0, -1).join(""), pages.at(-1)!];
     writeFileSync(join(project, "types.ts"), types);
     writeFileSync(join(project, "program.ts"), program);
     run(process.execPath, tsc, ...strict, "types.ts");
@@ -91,6 +119,9 @@ test("the packed package works in an empty project with tsc --strict, and the ma
     const wanted = [...program.matchAll(/\/\/ → (.*)$/gm)].map(([, text]) => text);
     assert.deepEqual(run(process.execPath, "program.js").trim().split("\n"), wanted);
     run(process.execPath, "--test", "example.test.js");
+    const [application] = blocks("sessions", "js");
+    writeFileSync(join(project, "shop.js"), application + shop);
+    run(process.execPath, "shop.js");
   } finally {
     rmSync(project, { recursive: true });
   }

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,54 +117,6 @@ func TestNatsJS(t *testing.T) {
 	}
 	if err != nil || t.Failed() {
 		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// TestExpressSession: the store of docs/recipes.md in an application: a logout during a
-// request stays a logout, two tabs do not overwrite each other, and a session expires.
-func TestExpressSession(t *testing.T) {
-	for _, tool := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip("needs node and npm: ", err)
-		}
-	}
-	page, err := os.ReadFile("../../../docs/recipes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.ReadFile(filepath.Join("testdata", "express.mjs"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := regexp.MustCompile("(?ms)^```mjs\n(.*?)^```$").FindSubmatch(page)
-	if store == nil {
-		t.Fatal("docs/recipes.md has no store")
-	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "app.mjs"), slices.Concat(store[1], program), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	install := child.Tool(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--silent",
-		"express@5", "express-session@1.19.0", "@nats-io/transport-node@3.4.0")
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Skipf("npm cannot install express-session: %v\n%s", err, out)
-	}
-	s := serve(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	run := child.CommandContext(ctx, t, "node", "app.mjs")
-	run.Dir, run.Env = dir, append(run.Env, "NATS_URL="+s.URL())
-	out, err := run.CombinedOutput()
-	const want = `login: ann
-logout during a request: nobody 
-logout during a read: nobody 
-two tabs: bob precondition_failed
-a touch and a change: di precondition_failed
-expired
-`
-	if err != nil || string(out) != want {
-		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
 	}
 }
 
