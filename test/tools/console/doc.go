@@ -1,2 +1,3 @@
-// Package console tests the pages of the console in a browser, with chromedp.
+// Package console tests what runs in a browser, with chromedp: the pages of the console, and
+// programs with the TypeScript package.
 package console
