@@ -33,11 +33,11 @@ export interface StartOptions {
  * ends, in whatever way. Nothing else kills exactly this child on each operating system.
  */
 const guardian = `
-const [binary, ...args] = process.argv.slice(1);
+const [binary, ...args] = process.argv.slice(process.argv.indexOf("guard") + 1); // what precedes differs in Deno
 const child = require("node:child_process").spawn(binary, args, { stdio: ["ignore", "inherit", "inherit"], windowsHide: true });
 child.on("error", (err) => { console.error(err.message); process.exit(1); });
 child.on("exit", (code) => process.exit(code ?? 1));
-process.stdin.on("close", () => child.kill()).resume();
+process.stdin.on("end", () => child.kill()).on("error", () => child.kill()).resume();
 `;
 
 /** Starts `lapse test`. It ends by `stop`, and with this process. */
@@ -51,7 +51,7 @@ export async function startLapse(options: StartOptions = {}): Promise<Server> {
     }
   }
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.toUpperCase().startsWith("LAPSE_")));
-  const child = spawn(process.execPath, ["-e", guardian, "--", binary, ...flags, ...args], { env, detached: true, windowsHide: true, stdio: ["pipe", "pipe", "pipe"] });
+  const child = spawn(process.execPath, ["-e", guardian, "--", "guard", binary, ...flags, ...args], { env, detached: true, windowsHide: true, stdio: ["pipe", "pipe", "pipe"] });
   let said = "";
   child.stderr.on("data", (data) => (said = (said + data).slice(-4096)));
   const line = await new Promise<string>((resolve, reject) => {
