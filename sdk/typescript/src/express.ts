@@ -149,8 +149,7 @@ export class LapseStore extends session.Store {
 
   /** Replaces the version that was loaded. Renewals by other requests are no changes. */
   private async replace(sid: string, stored: Stored, data: SessionData): Promise<Stored> {
-    const ttl = idleOf(data);
-    const lifetime = isLast(stored) && ttl === idleOf(stored.data) ? { keepDeadline: true } : { ttl };
+    const lifetime = isLast(stored) && idleOf(data) === idleOf(stored.data) ? { keepDeadline: true } : { ttl: idleOf(data) };
     try {
       return storedOf(await this.sessions.replace(sid, documentOf(data, stored.end), { ...lifetime, ifMatch: stored.etag }));
     } catch (err) {
@@ -164,11 +163,8 @@ export class LapseStore extends session.Store {
 
   /** Returns how old a session has to be for a renewal. */
   private minAge(stored: Stored): number | undefined {
-    if (!stored.deadline || isLast(stored)) {
-      return longest; // none
-    }
-    const idle = (stored.deadline.getTime() - stored.modified.getTime()) / 1000;
-    return Math.min(this.touchAfter ?? Math.ceil(idle / 10), Math.floor(idle / 2)) || undefined;
+    const idle = stored.deadline && !isLast(stored) ? (stored.deadline.getTime() - stored.modified.getTime()) / 1000 : undefined;
+    return idle === undefined ? longest : Math.min(this.touchAfter ?? Math.ceil(idle / 10), Math.floor(idle / 2)) || undefined;
   }
 
   /** Makes a session that was written expire at its absolute end. That is by the clock of the log, which only replies show. */

@@ -51,8 +51,4 @@ export function explain(err: unknown): never {
 }
 
 /** Throws an error unless it says that the session has ended. */
-export function unlessEnded(err: unknown): void {
-  if (!isNamed(err, "document_not_found")) {
-    throw err;
-  }
-}
+export const unlessEnded = (err: unknown): void => void (isNamed(err, "document_not_found") || explain(err));

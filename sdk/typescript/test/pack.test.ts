@@ -113,9 +113,8 @@ test("the packed package works in an empty project with tsc --strict, and the ma
     run(process.execPath, tsc, ...strict, "types.ts");
     symlinkSync(join(sdk, "node_modules/@types"), join(project, "node_modules/@types")); // for process, node:test and Express
     writeFileSync(join(project, "express.ts"), expressTypes);
-    run(process.execPath, tsc, ...strict, "--types", "node", "express.ts");
     writeFileSync(join(project, "example.test.ts"), example);
-    run(process.execPath, tsc, ...strict, "--types", "node", "program.ts", "example.test.ts");
+    run(process.execPath, tsc, ...strict, "--types", "node", "express.ts", "program.ts", "example.test.ts");
     const wanted = [...program.matchAll(/\/\/ → (.*)$/gm)].map(([, text]) => text);
     assert.deepEqual(run(process.execPath, "program.js").trim().split("\n"), wanted);
     run(process.execPath, "--test", "example.test.js");
