@@ -30,7 +30,7 @@ interface App {
   store: LapseStore;
   browser(): Browser;
   /** Errors that Express got of the store since the last call. */
-  errors(): string[];
+  errors(): Promise<string[]>;
   /** How many events of these types there are. */
   events(...types: string[]): Promise<number>;
 }
@@ -47,7 +47,7 @@ async function serve(t: TestContext, options: Partial<StoreOptions> = {}, cookie
   await db.createCollection("sessions", properties);
   const store = new LapseStore({ collection: db.collection<SessionData>("sessions"), ...options });
   const routes: Route[] = [];
-  let errors: string[] = [];
+  const errors: string[] = [];
   const app = express();
   app.use(session({ store, secret: "x", resave: false, saveUninitialized: false, cookie, ...more }));
   app.get("/:route", async (req, res) => {
@@ -83,7 +83,10 @@ async function serve(t: TestContext, options: Partial<StoreOptions> = {}, cookie
         sid: () => decodeURIComponent(cookie).match(/=s:(.*)\./)![1]!,
       };
     },
-    errors: () => errors.splice(0),
+    async errors() {
+      await new Promise((resolve) => setImmediate(resolve)); // as express-session does with an error, before its reply ends
+      return errors.splice(0);
+    },
     async events(...types) {
       let count = 0;
       for await (const _ of db.changes({ collection: "sessions", ...(types.length > 0 && { types }), from: "start", until: "now" })) {
@@ -126,7 +129,7 @@ test("a logout is final, whatever a request does that began before it", async (t
       await route(req, res);
     });
     assert.equal(await browser.run(), "nobody", what);
-    assert.deepEqual([...new Set(app.errors())], errors, what);
+    assert.deepEqual([...new Set(await app.errors())], errors, what);
     assert.equal(await app.db.collection("sessions").count(), 0, what);
   }
 });
@@ -140,14 +143,14 @@ test("of two tabs that change a session one fails, and a renewal is no change", 
     put("cy")(req, res);
   });
   assert.equal(await browser.run(), "bob");
-  assert.deepEqual(app.errors(), ["precondition_failed"]);
+  assert.deepEqual(await app.errors(), ["precondition_failed"]);
   await app.db.advance("5m");
   await browser.run(async (req, res) => {
     await browser.run();
     put("di")(req, res);
   });
   assert.equal(await browser.run(), "di");
-  assert.deepEqual(app.errors(), []);
+  assert.deepEqual(await app.errors(), []);
   assert.equal(await app.events("DocumentTouched"), 1);
 });
 
@@ -164,7 +167,7 @@ test("touch renews one request in ten, and what is gone stays gone", async (t) =
     assert.equal(await app.events("DocumentReplaced"), 0);
     await app.db.advance("10m");
     assert.equal(await browser.run(), "nobody");
-    assert.deepEqual(app.errors(), []);
+    assert.deepEqual(await app.errors(), []);
   }
 });
 
@@ -205,7 +208,7 @@ test("maxAge", async (t) => {
       assert.equal(await first.run(), expected === undefined ? "nobody" : "cy", `${what} of a new session`);
     }
   }
-  assert.deepEqual(app.errors(), []);
+  assert.deepEqual(await app.errors(), []);
 });
 
 test("a change of the cookie alone is stored, and undoes no change of another tab", async (t) => {
@@ -225,7 +228,7 @@ test("a change of the cookie alone is stored, and undoes no change of another ta
   const written = await app.events();
   await browser.run();
   assert.equal(await app.events(), written);
-  assert.deepEqual(app.errors(), []);
+  assert.deepEqual(await app.errors(), []);
 });
 
 test("sessions live for weeks, up to their absolute end", async (t) => {
@@ -239,12 +242,16 @@ test("sessions live for weeks, up to their absolute end", async (t) => {
       assert.equal(await browser.run(days === 12 ? put("bob") : () => {}), days < 12 ? "ann" : "bob");
     }
     await app.db.advance("1d");
+    const written = await app.events();
+    await browser.run(); // the end does not move any more
+    assert.equal(await app.events(), written);
     await browser.run(put("cy"));
+    assert.equal(await app.events(), written + 1);
     await app.db.advance(24 * 3600 - 1);
     assert.equal(await browser.run(), "cy", `${maxAge}`);
     assert.equal((await app.db.advance(1)).events, 1);
     assert.equal(await browser.run(), "nobody");
-    assert.deepEqual(app.errors(), []);
+    assert.deepEqual(await app.errors(), []);
     const idler = app.browser();
     await idler.run(put("ann"));
     await app.db.advance(maxAge === 60 * day ? "30d" : "7d");
@@ -288,15 +295,24 @@ test("regenerate ends the old session, and the new one is another", async (t) =>
   await browser.run(login);
   assert.equal(await browser.run(), "bob");
   assert.equal(await app.db.collection("sessions").count(), 1);
-  assert.deepEqual(app.errors(), []);
+  assert.deepEqual(await app.errors(), []);
+});
+
+test("a new session takes the place of no other", async (t) => {
+  const app = await serve(t, {}, {}, { genid: () => "same" });
+  const [ann, bob] = [app.browser(), app.browser()];
+  await ann.run(put("ann"));
+  await bob.run(put("bob"));
+  assert.equal(await ann.run(), "ann");
+  assert.deepEqual(await app.errors(), ["document_exists"]);
 });
 
 test("a session that is saved for every request is written only when it has changed", async (t) => {
   const app = await serve(t, {}, {}, { resave: true, rolling: true, saveUninitialized: true }, { defaultTtl: "1d" });
   const browser = app.browser();
-  await browser.run((req) => {
-    req.session.save();
-    req.session.save();
+  await browser.run(async (req) => {
+    const save = promisify(req.session.save.bind(req.session));
+    await Promise.all([save(), save()]); // one after the other
   });
   await browser.run();
   assert.equal(await lifetime(app, browser), 86400);
@@ -305,7 +321,7 @@ test("a session that is saved for every request is written only when it has chan
   assert.equal(await app.events("DocumentCreated"), 1);
   assert.equal(await app.events("DocumentTouched"), 1);
   assert.equal(await app.events("DocumentReplaced"), 0);
-  assert.deepEqual(app.errors(), []);
+  assert.deepEqual(await app.errors(), []);
 });
 
 test("the absolute end holds although a process was killed before it had written it", async (t) => {
@@ -325,9 +341,9 @@ test("the absolute end holds although a process was killed before it had written
   await app.db.advance(end);
   assert.equal(await soon.run(), "nobody");
   await reader.run();
-  assert.deepEqual(app.errors(), []);
+  assert.deepEqual(await app.errors(), []);
   await writer.run(put("bob"));
-  assert.deepEqual(app.errors(), ["document_not_found"]);
+  assert.deepEqual(await app.errors(), ["document_not_found"]);
   assert.equal(await sessions.count(), 0);
 });
 
