@@ -260,7 +260,7 @@ func (a *app) hostEvents(f *serveFlags, log *serverLog, manager *serviceManager)
 				bar.Done()
 			}
 		case host.Ready:
-			log.always.Info(readyLine(f, e), process()...)
+			log.ready(readyLine(f, e))
 			manager.ready(e.Live)
 		case host.NotServed:
 			log.always.Error(sentence(e.Err))
@@ -301,7 +301,7 @@ func readyLine(f *serveFlags, ready host.Ready) string {
 	if f.Processor.Retain > 0 {
 		log = "the log for " + showDuration(f.Processor.Retain)
 	}
-	line := fmt.Sprintf("ready: %s %s at %s, %s, %s", databases, strings.Join(names, ", "), at, kept, log)
+	line := fmt.Sprintf("%s %s at %s, %s, %s", databases, strings.Join(names, ", "), at, kept, log)
 	if ready.Console != "" {
 		line += ", console: " + ready.Console
 	}

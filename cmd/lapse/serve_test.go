@@ -47,7 +47,7 @@ func TestNoAuth(t *testing.T) {
 func TestReadyLine(t *testing.T) {
 	f := &serveFlags{Options: host.Options{StoreDir: "data"}}
 	ready := host.Ready{URL: "nats://127.0.0.1:4222", Address: "[::]:4222", Databases: []host.Served{{Name: "main", Role: "writer"}}}
-	if got, want := readyLine(f, ready), "ready: database main at nats://[::]:4222, kept in data, the log for ever"; got != want {
+	if got, want := readyLine(f, ready), "database main at nats://[::]:4222, kept in data, the log for ever"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -10,10 +11,11 @@ import (
 	"github.com/lapsedb/lapse/processor/observe"
 )
 
-// process says in a log line which process writes it.
-func process() []any {
+// ready writes the line that says what is served, and by which process. Its last address is
+// followed by a space, also where the line is in quotes: programs read it.
+func (l *serverLog) ready(what string) {
 	host, pid := observe.ThisProcess()
-	return []any{slog.String("host", host), slog.Int("pid", pid)}
+	l.always.Info(fmt.Sprintf("ready: %s (process %d on %s)", what, pid, host))
 }
 
 // configuration returns what serve logs first: the version, where it listens, and the options

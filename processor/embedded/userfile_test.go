@@ -135,7 +135,7 @@ func TestRefusedFiles(t *testing.T) {
 		if strings.Contains(want, "0.0.0.0:8222") {
 			listen = "0.0.0.0:-1" // where monitoring listens, too
 		}
-		s, err := embedded.Start(embedded.Options{StoreDir: store, Listen: listen, Databases: []schema.DatabaseName{db}, Config: file, Operator: operator})
+		s, err := embedded.Start(embedded.Options{StoreDir: store, Listen: listen, Databases: []schema.DatabaseName{db}, Config: file, Operator: operator, NoTLS: true})
 		if err == nil {
 			s.Shutdown()
 			t.Errorf("not refused: %s", text)
