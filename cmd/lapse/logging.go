@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
 
@@ -25,6 +28,35 @@ type serverLog struct {
 	close        func()       // writes what the limit holds back
 	always       *slog.Logger // has no limit, and writes at any level
 	begin        func()       // writes the first line, as any other line of Logger does before itself
+	to           *untilReady
+}
+
+// ready writes the line that says what is served, and by which process. Its last address is
+// followed by a space, also where the line is in quotes: programs read it.
+func (l *serverLog) ready(what string) {
+	host, pid := observe.ThisProcess()
+	l.to.over.Store(true)
+	l.always.Info(fmt.Sprintf("ready: %s (process %d on %s)", what, pid, host))
+}
+
+// untilReady writes lines in which, until over is set, no letters are those by which programs
+// recognize the ready line, not even those of a path.
+type untilReady struct {
+	to   io.Writer
+	over atomic.Bool
+}
+
+var lettersOfReady = regexp.MustCompile("(?i)ready")
+
+func (w *untilReady) Write(line []byte) (int, error) {
+	written := line
+	if !w.over.Load() {
+		written = lettersOfReady.ReplaceAllLiteral(line, []byte(hidden))
+	}
+	if _, err := w.to.Write(written); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }
 
 // openLog makes log lines of all that the command reports from now on. first has the attributes
@@ -32,15 +64,16 @@ type serverLog struct {
 func (a *app) openLog(f logFlags, first ...any) *serverLog {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(f.level)) // one of the choices, or "" for info
-	h := f.handler(a.stderr, level, a.journal)
-	a.log.Store(slog.New(h))
+	a.log.Store(slog.New(f.handler(a.stderr, level, a.journal)))
+	to := &untilReady{to: a.stderr}
+	h := f.handler(to, level, a.journal)
 	begin := sync.OnceFunc(func() {
 		if first != nil {
 			slog.New(h).Info("lapse starts", first...)
 		}
 	})
 	limited := observe.LimitLog(beginning{h, begin})
-	return &serverLog{slog.New(limited), limited.Close, slog.New(f.handler(a.stderr, slog.LevelInfo, a.journal)), begin}
+	return &serverLog{slog.New(limited), limited.Close, slog.New(f.handler(to, slog.LevelInfo, a.journal)), begin, to}
 }
 
 // beginning is a slog.Handler that calls begin before each line.

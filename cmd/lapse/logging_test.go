@@ -56,7 +56,7 @@ func TestFirstLine(t *testing.T) {
 		"":                         "listen=127.0.0.1:4222 console=127.0.0.1:8280",
 		"--listen 127.0.0.1:1 --console off --metrics 127.0.0.1:2 --health-socket /s": "health-socket=/s listen=127.0.0.1:1 metrics=127.0.0.1:2",
 		"--database a,b --durability os --no-auth --retain 30d":                       "listen=127.0.0.1:4222 console=127.0.0.1:8280 options.database=a,b options.durability=os options.no-auth=true options.retain=30d",
-		"--store-dir /al/already/DIR --database ready --listen 127.0.0.1:0":           "listen=127.0.0.1:0 console=127.0.0.1:8280 options.database=… options.store-dir=…",
+		"--store-dir /al/already/DIR --database ready --listen 127.0.0.1:0":           "listen=127.0.0.1:0 console=127.0.0.1:8280 options.database=… options.store-dir=/al/al…/DIR",
 		"--nats-url nats://alice:secret@n1,nats://secret@n2 --nkey log=file":          "options.nats-url=nats://n1,nats://n2 options.nkey=\"log=file\"",
 		"--operator-nkey " + nkey + " --cache-bytes 1GiB":                             "listen=127.0.0.1:4222 console=127.0.0.1:8280 options.cache-bytes=1GiB options.operator-nkey=…",
 	} {
@@ -83,16 +83,20 @@ func TestFirstLine(t *testing.T) {
 	}
 }
 
-// TestFirstLineIsFirst: a line of the start comes after the first line, and only an error that
-// ends the start before anything else is alone.
+// TestFirstLineIsFirst: a line of the start comes after the first line, and has not the letters
+// of the ready line. Only an error that ends the start before anything else is alone.
 func TestFirstLineIsFirst(t *testing.T) {
 	code, printed := logOf(t, "", false, func(o host.Options) error {
-		o.Processor.Logger.With("database", "a").WithGroup("g").Warn("a warning", "b", 1)
+		o.Processor.Logger.With("database", "READY-a").WithGroup("g").Warn("a warning", "b", "\"ready\"")
 		o.Events(host.Opened{})
+		o.Events(host.Ready{})
+		o.Processor.Logger.Warn("another", "database", "ready-a")
 		return errors.New("it \"fails\"")
 	})
 	want := `^time=\S+ level=INFO msg="lapse starts" .*\n` +
-		`time=\S+ level=WARN msg="a warning" database=a g.b=1\n` +
+		`time=\S+ level=WARN msg="a warning" database=…-a g.b="\\"…\\""\n` +
+		`time=\S+ level=INFO msg="ready: .*\n` +
+		`time=\S+ level=WARN msg=another database=ready-a\n` +
 		`time=\S+ level=ERROR msg="it \\"fails\\"" ran=\S+s\n$`
 	if code != exitFailed || !regexp.MustCompile(want).MatchString(printed) {
 		t.Errorf("exit %d:\n%s", code, printed)

@@ -1,29 +1,18 @@
 package main
 
 import (
-	"fmt"
 	"log/slog"
 	"regexp"
-	"strings"
 
 	"github.com/spf13/pflag"
-
-	"github.com/lapsedb/lapse/processor/observe"
 )
-
-// ready writes the line that says what is served, and by which process. Its last address is
-// followed by a space, also where the line is in quotes: programs read it.
-func (l *serverLog) ready(what string) {
-	host, pid := observe.ThisProcess()
-	l.always.Info(fmt.Sprintf("ready: %s (process %d on %s)", what, pid, host))
-}
 
 // configuration returns what serve logs first: the version, where it listens, and the options
 // that are not defaults.
 func (f *serveFlags) configuration(flags *pflag.FlagSet) (attrs []any) {
 	add := func(to *[]any, name, value string) {
 		if value != "" {
-			*to = append(*to, slog.String(name, withoutReady(value)))
+			*to = append(*to, slog.String(name, value))
 		}
 	}
 	add(&attrs, "version", version)
@@ -54,13 +43,5 @@ func (f *serveFlags) loggable(flag *pflag.Flag) string {
 	return f.inForce(flag)
 }
 
-// hidden stands for a value that is left out of the log.
+// hidden stands for what is left out of the log.
 const hidden = "…"
-
-// withoutReady hides a value with the letters by which programs recognize the ready line.
-func withoutReady(value string) string {
-	if strings.Contains(strings.ToLower(value), "ready") {
-		return hidden
-	}
-	return value
-}

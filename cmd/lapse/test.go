@@ -128,6 +128,7 @@ func (a *app) test(ctx context.Context, f testFlags) (err error) {
 		case host.Doing:
 			a.does(e)
 		case host.Ready:
+			log.to.over.Store(true)
 			if unread = a.readyJSON(e); unread != nil {
 				a.end(unread)
 			}
