@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,7 +26,6 @@ type serverLog struct {
 	*slog.Logger              // limits the rate of each kind of line
 	close        func()       // writes what the limit holds back
 	always       *slog.Logger // has no limit, and writes at any level
-	begin        func()       // writes the first line, as any other line of Logger does before itself
 	to           *untilReady
 }
 
@@ -39,16 +37,18 @@ func (l *serverLog) ready(what string) {
 	l.always.Info(fmt.Sprintf("ready: %s (process %d on %s)", what, pid, host))
 }
 
-// untilReady writes lines in which, until over is set, no letters are those by which programs
-// recognize the ready line, not even those of a path.
+// untilReady writes lines, after what begin writes once. Until over is set they lack the letters
+// by which programs recognize the ready line, even in a path.
 type untilReady struct {
-	to   io.Writer
-	over atomic.Bool
+	to    io.Writer
+	begin func()
+	over  atomic.Bool
 }
 
 var lettersOfReady = regexp.MustCompile("(?i)ready")
 
 func (w *untilReady) Write(line []byte) (int, error) {
+	w.begin()
 	written := line
 	if !w.over.Load() {
 		written = lettersOfReady.ReplaceAllLiteral(line, []byte(hidden))
@@ -65,37 +65,13 @@ func (a *app) openLog(f logFlags, first ...any) *serverLog {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(f.level)) // one of the choices, or "" for info
 	a.log.Store(slog.New(f.handler(a.stderr, level, a.journal)))
-	to := &untilReady{to: a.stderr}
-	h := f.handler(to, level, a.journal)
-	begin := sync.OnceFunc(func() {
+	to := &untilReady{to: a.stderr, begin: sync.OnceFunc(func() {
 		if first != nil {
-			slog.New(h).Info("lapse starts", first...)
+			slog.New(f.handler(&untilReady{to: a.stderr, begin: func() {}}, level, a.journal)).Info("lapse starts", first...)
 		}
-	})
-	limited := observe.LimitLog(beginning{h, begin})
-	return &serverLog{slog.New(limited), limited.Close, slog.New(f.handler(to, slog.LevelInfo, a.journal)), begin, to}
-}
-
-// beginning is a slog.Handler that calls begin before each line.
-type beginning struct {
-	slog.Handler
-	begin func()
-}
-
-// Handle implements slog.Handler.
-func (b beginning) Handle(ctx context.Context, r slog.Record) error {
-	b.begin()
-	return b.Handler.Handle(ctx, r)
-}
-
-// WithAttrs implements slog.Handler.
-func (b beginning) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return beginning{b.Handler.WithAttrs(attrs), b.begin}
-}
-
-// WithGroup implements slog.Handler.
-func (b beginning) WithGroup(name string) slog.Handler {
-	return beginning{b.Handler.WithGroup(name), b.begin}
+	})}
+	limited := observe.LimitLog(f.handler(to, level, a.journal))
+	return &serverLog{slog.New(limited), limited.Close, slog.New(f.handler(to, slog.LevelInfo, a.journal)), to}
 }
 
 // handler returns a handler that writes to to, the journal of systemd if journal is set.

@@ -249,7 +249,7 @@ func (a *app) hostEvents(f *serveFlags, log *serverLog, manager *serviceManager)
 		case host.Doing:
 			a.does(e)
 		case host.Opened:
-			log.begin()
+			log.to.begin()
 		case host.Folding:
 			if bar == nil {
 				bar = newProgress(a.stderr, "fold the log", int64(e.Total))
