@@ -632,6 +632,10 @@ func (w *Wire) SnapshotList() []schema.Snapshot {
 	return list
 }
 
+// describedBytes is the longest body that is checked against schema/asyncapi.yaml: longer ones
+// take up to seconds, and are of the same kinds.
+const describedBytes = 32 << 10
+
 // described returns an error unless a reply conforms to schema/asyncapi.yaml and, if it
 // reports success, the request does, too.
 func (w *Wire) described(tail string, request, reply *nats.Msg) error {
@@ -639,12 +643,13 @@ func (w *Wire) described(tail string, request, reply *nats.Msg) error {
 	if !slices.Contains(schema.OperationNames(nil), operation) {
 		operation = "status" // has the same error schema
 	}
-	if len(reply.Data) > 1<<20 {
-		return nil // takes seconds
+	if len(reply.Data) <= describedBytes {
+		if err := conform.Reply(operation, reply.Header, reply.Data); err != nil {
+			return err
+		}
 	}
-	err := conform.Reply(operation, reply.Header, reply.Data)
-	if err != nil {
-		return err
+	if len(request.Data) > describedBytes {
+		return nil
 	}
 	switch reply.Header.Get("Lapse-Status") {
 	case "200", "201", "204":
