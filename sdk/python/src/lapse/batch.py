@@ -1,0 +1,99 @@
+"""Operations that are sent together."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from .item import item_of, lifetime
+from .request import error_of
+from .types import Item, Result, WriteOptions
+from .values import Duration, given, unix, whole_seconds, with_ttl
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation of a batch: make it by `Op.get`, `Op.create` and so on, with the arguments of the methods."""
+
+    op: str
+    id: str
+    body: Any = None
+    rest: dict[str, Any] | None = None
+    content: bool = True
+
+    @staticmethod
+    def get(id: str) -> "Op":
+        return Op("get", id)
+
+    @staticmethod
+    def create(id: str, value: dict[str, Any], **options: Unpack[WriteOptions]) -> "Op":
+        return _write("create", id, value, **options)
+
+    @staticmethod
+    def upsert(id: str, value: dict[str, Any], **options: Unpack[WriteOptions]) -> "Op":
+        return _write("upsert", id, value, **options)
+
+    @staticmethod
+    def replace(id: str, value: dict[str, Any], **options: Unpack[WriteOptions]) -> "Op":
+        return _write("replace", id, value, **options)
+
+    @staticmethod
+    def patch(id: str, patch: dict[str, Any], **options: Unpack[WriteOptions]) -> "Op":
+        return _write("patch", id, patch, **options)
+
+    @staticmethod
+    def delete(id: str, *, if_match: str | None = None) -> "Op":
+        return Op("delete", id, None, given(ifMatch=if_match))
+
+    @staticmethod
+    def touch(id: str, *, min_age: Duration | None = None, content: bool = False, if_match: str | None = None) -> "Op":
+        """With `content` the item of the result has the document."""
+        return Op("touch", id, touch_body(min_age, content), given(ifMatch=if_match), content)
+
+    @staticmethod
+    def hold(id: str, reason: str | None = None) -> "Op":
+        return Op("hold", id, given(reason=reason) or None)
+
+    @staticmethod
+    def release(id: str) -> "Op":
+        return Op("release", id)
+
+    @staticmethod
+    def restore(id: str, version: str | None = None) -> "Op":
+        return Op("restore", id, given(version=version) or None)
+
+
+def _write(op: str, id: str, value: dict[str, Any], **options: Unpack[WriteOptions]) -> Op:
+    if "msg_id" in options:
+        raise TypeError("an operation of a batch has no msg_id")
+    expire_at = options.get("expire_at")
+    rest = given(ifMatch=options.get("if_match"), expireAt=expire_at and unix(expire_at), keepDeadline=options.get("keep_deadline") or None)
+    return Op(op, id, with_ttl(value, options.get("ttl")), rest)
+
+
+def touch_body(min_age: Duration | None, content: bool) -> dict[str, Any] | None:
+    """Returns the body of a touch, None for none."""
+    return given(minAge=None if min_age is None else whole_seconds(min_age), content=content or None) or None
+
+
+def batch_of(operations: Iterable[Op], atomic: bool) -> dict[str, Any]:
+    """Returns the body of a batch."""
+    return {"operations": [{"op": o.op, "id": o.id, **given(body=o.body), **(o.rest or {})} for o in operations], "atomic": atomic}
+
+
+def results_of(operations: list[Op], results: list[dict[str, Any]]) -> list[Result]:
+    """Returns the outcomes of operations, of the body of the reply."""
+    return [_result_of(o, r) for o, r in zip(operations, results, strict=True)]
+
+
+def _result_of(o: Op, r: dict[str, Any]) -> Result:
+    body = r.get("body")
+    if r["code"] >= 400:
+        return Result(error=error_of(r["code"], body or {}))
+    if not body:
+        return Result()
+    life = lifetime(r.get("deadline"), r.get("rule"), r.get("hold"))
+    nothing: Any = None
+    if "_etag" not in body:
+        return Result(Item(body["id"], nothing, nothing, nothing, nothing, **life))
+    item = item_of(body, life)
+    return Result(item if o.content else Item(**{**vars(item), "value": nothing}))

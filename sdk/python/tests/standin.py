@@ -1,0 +1,56 @@
+"""A stand-in of a connection to NATS."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import lapse
+
+
+@dataclass
+class Sent:
+    """A request as a stand-in sees it."""
+
+    subject: str
+    body: Any
+    headers: dict[str, str]
+
+
+@dataclass
+class Message:
+    data: bytes
+    headers: dict[str, str] | None
+    subject: str = ""
+    reply: str = ""
+
+
+class StandIn:
+    """A connection that answers each request as `answer` says: by a dict of headers and body, or an exception; None is no answer."""
+
+    is_connected = True
+    is_closed = False
+    last_error: Exception | None = None
+    max_payload = 1024
+
+    def __init__(self, answer: Callable[[Sent, int], Any]) -> None:
+        self.answer = answer
+        self.sent: list[Sent] = []
+
+    def database(self, **options: Any) -> lapse.Database:
+        return lapse.Database(self, **options)
+
+    async def request(self, subject: str, payload: bytes = b"", timeout: float = 0, headers: dict[str, str] | None = None) -> Message:
+        sent = Sent(subject, json.loads(payload) if payload else None, headers or {})
+        self.sent.append(sent)
+        answer = self.answer(sent, len(self.sent))
+        if answer is None:
+            await asyncio.Event().wait()
+        if isinstance(answer, Exception):
+            raise answer
+        return Message(answer.get("body", "").encode(), answer["headers"])
+
+
+def reply(status: int, body: str = "") -> dict[str, Any]:
+    return {"headers": {"Lapse-Status": str(status), "Lapse-Seq": "7"}, "body": body}
