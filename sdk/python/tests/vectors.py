@@ -86,7 +86,9 @@ async def _made(db: Any, call: dict[str, Any]) -> Any:
     args = list(call.get("args", []))
     do = snake(call["do"])
     # What is not the value of a write, or text, are options.
-    positional = [args.pop(0)] if args and (do in ("create", "upsert", "replace", "patch", "batch") or not isinstance(args[0], dict)) else []
+    positional = (
+        [args.pop(0)] if args and (do in ("create", "upsert", "replace", "patch", "batch") or not isinstance(args[0], dict)) else []
+    )
     keywords = {name: value for arg in args for name, value in options(arg).items()}
     if do == "batch":
         positional = [[_operation(o) for o in positional[0]]]

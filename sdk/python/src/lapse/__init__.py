@@ -4,6 +4,7 @@ from .batch import Op
 from .collection import Collection
 from .database import Database, connect
 from .errors import LapseError
+from .feed import Feed
 from .query import Query
 from .types import CollectionInfo, Event, Item, Page, Result, Touched
 from .values import NEVER, Duration
@@ -15,6 +16,7 @@ __all__ = [
     "Database",
     "Duration",
     "Event",
+    "Feed",
     "Item",
     "LapseError",
     "Op",

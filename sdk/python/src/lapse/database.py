@@ -11,10 +11,13 @@ from nats.aio.client import Client
 
 from .collection import Collection
 from .errors import LapseError
+from .feed import Choice, Feed, changes
+from .handle import Handler, Poison, handle
 from .item import info_of
+from .log import Log
 from .names import check_collection, check_database
 from .request import Call, Requests
-from .types import CollectionInfo, Properties
+from .types import ChangesOptions, CollectionInfo, FeedOptions, Properties
 from .values import Duration, given, positive_seconds, ttl_of, whole_seconds
 
 
@@ -39,6 +42,7 @@ class Database:
         check_database(database)
         self.database = database
         self._requests = Requests(nc, database, positive_seconds(timeout), read_your_writes)
+        self._log = Log(self._requests, api_prefix)
 
     async def create_collection(self, name: str, **properties: Unpack[Properties]) -> CollectionInfo:
         """Creates a collection. It is a 409 if it is there."""
@@ -78,6 +82,33 @@ class Database:
         status: dict[str, Any] = await self._requests.ask(Call("api.status", "read"))
         return status
 
+    def expirations(self, **options: Unpack[FeedOptions]) -> Feed:
+        """Returns the events of documents that have expired, with their last content. See changes."""
+        return self.changes(**options, types=["DocumentExpired"])
+
+    def warnings(self, **options: Unpack[FeedOptions]) -> Feed:
+        """Returns the warnings of documents that expire soon, in collections with `warn_before`. See changes."""
+        return self.changes(**options, types=["DocumentExpiring"])
+
+    def changes(self, **options: Unpack[ChangesOptions]) -> Feed:
+        """Returns the events of the log in their order, for ever or up to `until`.
+
+        With `durable`, an event is acknowledged when the loop asks for the next one, and
+        delivered again if the feed is closed before.
+        """
+        return Feed(changes(self._log, Choice(**options)))
+
+    async def handle(self, handler: Handler, *, workers: int = 1, poison: Poison | None = None, **options: Unpack[ChangesOptions]) -> None:
+        """Calls a handler for each event of a feed with `durable`, and acknowledges the event when it has returned.
+
+        Up to `workers` events of different documents are handled at the same time, those of one
+        in order. When the handler raises, it is called again after 0.1 s, then twice as long each
+        time, up to 10 s; with `poison=(tries, other)`, `other(event, error)` is called after so
+        many tries instead, whose errors end the feed. It returns at the end of `until`.
+        Cancelled, it cancels the handlers that run.
+        """
+        await handle(self._log, handler, Choice(**options), workers, poison)
+
     async def _put(
         self,
         op: str,
@@ -101,7 +132,8 @@ class Database:
         return info_of(await self._requests.ask(Call(f"api.collection.{op}.{name}", "write", body, {"If-Match": if_match})))
 
 
-async def _log_error(e: Exception) -> None:
+async def quiet(e: Exception) -> None:
+    """Keeps what nats-py reports from the log of errors, since calls raise it."""
     logging.getLogger("lapse").debug("NATS: %s", e)
 
 
@@ -123,7 +155,7 @@ async def connect(
     db = Database(nc, database=database, timeout=timeout, read_your_writes=read_your_writes, api_prefix=api_prefix)
     try:
         async with asyncio.timeout(positive_seconds(timeout)):
-            await nc.connect(servers, **{"error_cb": _log_error, "max_reconnect_attempts": -1, "reconnect_time_wait": 0.1, **options})
+            await nc.connect(servers, **{"error_cb": quiet, "max_reconnect_attempts": -1, "reconnect_time_wait": 0.1, **options})
     except (TimeoutError, OSError, nats.Error) as e:
         await nc.close()
         raise LapseError(503, "unavailable", f"cannot connect to NATS ({nc.last_error or e}): check the address and the credentials") from e

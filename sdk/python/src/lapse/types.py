@@ -39,10 +39,15 @@ class FeedOptions(TypedDict, total=False):
 
     durable: str | None
     collection: str | None
-    types: list[str] | None
     from_: int | datetime | Literal["start"] | None
     until: int | datetime | Literal["now"] | None
     ack_wait: Duration | None
+
+
+class ChangesOptions(FeedOptions, total=False):
+    """Which events a feed of several types has: by default those of all types."""
+
+    types: list[str] | None
 
 
 class Properties(TypedDict, total=False):
