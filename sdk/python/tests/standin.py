@@ -37,6 +37,8 @@ class StandIn:
     def __init__(self, answer: Callable[[Sent, int], Any]) -> None:
         self.answer = answer
         self.sent: list[Sent] = []
+        self.received = asyncio.Event()
+        self.published: asyncio.Future[Any] = asyncio.get_running_loop().create_future()  # the first body that is published
 
     def database(self, **options: Any) -> lapse.Database:
         return lapse.Database(self, **options)
@@ -44,12 +46,23 @@ class StandIn:
     async def request(self, subject: str, payload: bytes = b"", timeout: float = 0, headers: dict[str, str] | None = None) -> Message:
         sent = Sent(subject, json.loads(payload) if payload else None, headers or {})
         self.sent.append(sent)
+        self.received.set()
         answer = self.answer(sent, len(self.sent))
         if answer is None:
             await asyncio.Event().wait()
         if isinstance(answer, Exception):
             raise answer
         return Message(answer.get("body", "").encode(), answer["headers"])
+
+    def new_inbox(self) -> str:
+        return "_INBOX.a"
+
+    async def subscribe(self, subject: str, cb: Any) -> None:
+        return None
+
+    async def publish(self, subject: str, payload: bytes, reply: str) -> None:
+        if not self.published.done():
+            self.published.set_result(json.loads(payload))
 
 
 def reply(status: int, body: str = "") -> dict[str, Any]:

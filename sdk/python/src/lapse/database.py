@@ -152,14 +152,14 @@ async def connect(
     It connects again for as long as it takes, unless options say otherwise.
     """
     nc = Client()
-    db = Database(nc, database=database, timeout=timeout, read_your_writes=read_your_writes, api_prefix=api_prefix)
     try:
         async with asyncio.timeout(positive_seconds(timeout)):
             await nc.connect(servers, **{"error_cb": quiet, "max_reconnect_attempts": -1, "reconnect_time_wait": 0.1, **options})
     except (TimeoutError, OSError, nats.Error) as e:
         await nc.close()
-        raise LapseError(503, "unavailable", f"cannot connect to NATS ({nc.last_error or e}): check the address and the credentials") from e
+        text = f"cannot connect to NATS ({nc.last_error or e}): check the address and the credentials"
+        raise LapseError(503, "unavailable", text) from e
     try:
-        yield db
+        yield Database(nc, database=database, timeout=timeout, read_your_writes=read_your_writes, api_prefix=api_prefix)
     finally:
         await nc.close()
