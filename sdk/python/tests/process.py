@@ -4,10 +4,12 @@ import asyncio
 import os
 import socket
 import subprocess
+from pathlib import Path
 from typing import Self
 
 # The environment of a process of a test.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("LAPSE_")}
+ENVIRONMENT["PYTHONPATH"] = str(Path(__file__).parents[1] / "src")
 BINARY = os.environ.get("LAPSE_BINARY") or "lapse"
 
 

@@ -1,16 +1,17 @@
 """Documents and collections against `lapse test`."""
 
 import json
-import os
-import signal
+import socket
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from process import BINARY, ENVIRONMENT
 from test_request import facts, refused
 
 import lapse
@@ -172,16 +173,10 @@ async def test_a_server_that_cannot_start_is_an_error_that_says_why() -> None:
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "raise SystemExit(3)", "pass"])
 def test_the_server_ends_with_the_test_process(end: str) -> None:
-    script = f"import os, lapse.testing\ns = lapse.testing.Server(args=['--health-socket', 'off'])\nprint(s._child.pid, flush=True)\n{end}"
-    script = script.replace("(args=['--health-socket', 'off'])", "()")
-    child = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=False, timeout=60)
-    pid = int(child.stdout)
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.02)
-    os.kill(pid, signal.SIGKILL)
-    pytest.fail("the server runs on")
+    script = f"import os, lapse.testing\ns = lapse.testing.Server({BINARY!r})\nprint(s.url, flush=True)\n{end}"
+    child = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, stdout=subprocess.PIPE, check=False)
+    url = urlsplit(child.stdout.decode().strip())
+    with pytest.raises(ConnectionRefusedError):
+        while True:
+            socket.create_connection((url.hostname or "", url.port or 0)).close()
+            time.sleep(0.02)
