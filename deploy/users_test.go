@@ -49,8 +49,8 @@ func TestUserFlag(t *testing.T) {
 			t.Errorf("%s: %s", line, got)
 		}
 	}
-	watch := harness.StartProcess(t, harness.Command(t, append([]string{"watch", "--since", "1"}, login...)...), nil)
-	eventually(t, "watch prints the events", func() bool { return strings.Contains(watch.Output(), "DocumentCreated") })
+	for watch := harness.Follow(t, append([]string{"watch", "--since", "1"}, login...)...); !strings.Contains(watch.Line(), "DocumentCreated"); {
+	}
 	harness.Run(t, nil, "status", "--server", "tls://"+server.Addr, "--tls-ca", ca).Exits(1)
 	harness.Run(t, nil, "status", "--server", "tls://app:wrong@"+server.Addr, "--tls-ca", ca).Exits(1)
 
