@@ -20,17 +20,20 @@ import (
 func TestDurableAcrossCuts(t *testing.T) {
 	t.Parallel()
 	const cuts, each = 3, 40
+	c := cluster.Start(t, t.TempDir(), cluster.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c := cluster.Start(t, t.TempDir(), cluster.Options{})
 	control := c.Connect()
 	js, err := jetstream.New(control)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the log is there", func() bool {
+		asking, cancel := context.WithTimeout(ctx, time.Second) // no reply while the cluster has no leader
+		defer cancel()
+		_, err := js.CreateStream(asking, jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}})
+		return err == nil
+	})
 	log := c.Leader(control, "LAPSE_main")
 	reader := (log + 1) % cluster.Nodes
 	near, err := nats.Connect(c.Nodes[log].URL())

@@ -15,7 +15,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-var consoleURL = regexp.MustCompile(`, console: (http://127\.0\.0\.1:\d+)"`)
+var consoleURL = regexp.MustCompile(`, console: (http://127\.0\.0\.1:\d+) `)
 
 // askConsole sends a GET to a console, and returns the status and the body.
 func askConsole(t *testing.T, url, token string) (int, string) {

@@ -91,7 +91,7 @@ func TestDatabases(t *testing.T) {
 	s.Restart()
 	want := `msg="ready: databases a, b, c at ` + s.URL() + ", kept in " + s.Dir + ", the log for ever, console: "
 	_, console, found := strings.Cut(s.Stderr(), want)
-	console, _, _ = strings.Cut(console, `"`)
+	console, _, _ = strings.Cut(console, " ")
 	if !found {
 		t.Fatalf("it says\n%s, want %q", s.Stderr(), want)
 	}
@@ -310,7 +310,7 @@ func TestDatabasesExternal(t *testing.T) {
 	url := startNATS(t, nil)
 	// A lease long enough not to be lost on a busy machine.
 	one := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "a,b,c", "--lease", "6s")
-	if !strings.Contains(one.Stderr(), ` msg="ready: databases a (writer), b (writer), c (writer) at `+url+", projections in "+one.Dir+`, the log for ever"`) {
+	if !strings.Contains(one.Stderr(), ` msg="ready: databases a (writer), b (writer), c (writer) at `+url+", projections in "+one.Dir+", the log for ever (process ") {
 		t.Errorf("it says\n%s", one.Stderr())
 	}
 	nc := dial(t, one)

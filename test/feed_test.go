@@ -169,6 +169,8 @@ type status struct {
 	Documents     int64  `json:"documents"`
 	PendingExpiry int64  `json:"pendingExpiry"`
 	Held          int64  `json:"held"`
+	Host          string `json:"host"`
+	PID           int    `json:"pid"`
 	Overdue       int64  `json:"overdue"`
 	LatenessMs    struct {
 		P50 int64 `json:"p50"`
