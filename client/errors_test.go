@@ -121,7 +121,9 @@ func TestNoLogHere(t *testing.T) {
 func TestLogNotImported(t *testing.T) {
 	url := harness.StartNATS(t, harness.NATSOptions(t.TempDir())).ClientURL()
 	served := harness.Dial(t, url)
-	if _, err := served.Subscribe("lapse.main.api.status", func(m *nats.Msg) { _ = m.RespondMsg(&nats.Msg{Data: []byte(`{}`), Header: nats.Header{"Lapse-Status": {"200"}}}) }); err != nil {
+	if _, err := served.Subscribe("lapse.main.api.status", func(m *nats.Msg) {
+		_ = m.RespondMsg(&nats.Msg{Data: []byte(`{}`), Header: nats.Header{"Lapse-Status": {"200"}}})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := served.Flush(); err != nil {
