@@ -240,9 +240,9 @@ func Loopback(address string) bool { return embedded.Loopback(address) }
 // around it.
 func ReadSecret(name string) (string, error) { return embedded.ReadSecret(name) }
 
-// CheckPrivate returns an error if others than its owner and group may read a file with a
-// password, or others than its owner write it.
-func CheckPrivate(name string) error { return embedded.CheckPrivate(name) }
+// ReadPassword is ReadSecret of a file that nobody but its owner and group may read, and
+// nobody but its owner write.
+func ReadPassword(name string) (string, error) { return embedded.ReadPassword(name) }
 
 // CheckFile returns an error if a library must not read a file that a user names: it is not
 // a regular file, or it has more than 1 MiB. A file that does not exist is no error.

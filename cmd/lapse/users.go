@@ -35,11 +35,7 @@ func (*userFlag) Type() string { return "user" }
 
 // readPassword reads the file of --password-file.
 func readPassword(file string) (string, error) {
-	err := host.CheckPrivate(file)
-	var password string
-	if err == nil {
-		password, err = host.ReadSecret(file)
-	}
+	password, err := host.ReadPassword(file)
 	if err != nil {
 		return "", usageErrorf("--password-file: %v", err)
 	}

@@ -34,9 +34,16 @@ func ReadSecret(name string) (string, error) {
 // and that of its group to write.
 const othersMay fs.FileMode = 0o027
 
-// CheckPrivate returns an error if others than its owner and group may read a file with a
-// password, or others than its owner write it. systemd protects $CREDENTIALS_DIRECTORY.
-func CheckPrivate(name string) error {
+// ReadPassword is ReadSecret of a file that nobody but its owner and group may read, and
+// nobody but its owner write. systemd protects $CREDENTIALS_DIRECTORY.
+func ReadPassword(name string) (string, error) {
+	if err := checkPrivate(name); err != nil {
+		return "", err
+	}
+	return ReadSecret(name)
+}
+
+func checkPrivate(name string) error {
 	info, err := os.Stat(name)
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", name, failed.Err)

@@ -247,7 +247,7 @@ func (a *accounts) user(keys map[string]any, at place) error {
 		text, ok := value.(string)
 		switch strings.ToLower(key) {
 		case "user", "username", "nkey":
-			if slices.Contains(ownUsers, text) || ok && text == a.Operator {
+			if IsOwnUser(text) || ok && text == a.Operator {
 				return at.errorf("user %s: lapse has this user: choose another one", text)
 			}
 			name = text

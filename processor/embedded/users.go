@@ -10,7 +10,7 @@ import (
 // User is a user of the clients' account, who may do what everybody may without users.
 type User struct {
 	Name string
-	File string // one line, the password or a bcrypt hash of it: see ReadSecret
+	File string // one line, the password or a bcrypt hash of it: see ReadPassword
 }
 
 // password is a user of the clients' account with what is in its file.
@@ -18,12 +18,10 @@ type password struct{ User, Password string }
 
 // password reads the file, which Reload reads again: it has to be a regular one.
 func (u User) password() (string, error) {
-	for _, check := range []func(name string) error{CheckFile, CheckPrivate} {
-		if err := check(u.File); err != nil {
-			return "", err
-		}
+	if err := CheckFile(u.File); err != nil {
+		return "", err
 	}
-	return ReadSecret(u.File)
+	return ReadPassword(u.File)
 }
 
 var userName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
@@ -34,7 +32,7 @@ func (o *Options) passwords() (all []password, err error) {
 		switch {
 		case !userName.MatchString(u.Name):
 			return nil, &ConfigError{fmt.Sprintf("--user %s=%s: give a name of letters, digits, - and _", u.Name, u.File)}
-		case slices.Contains(ownUsers, u.Name):
+		case IsOwnUser(u.Name):
 			return nil, &ConfigError{fmt.Sprintf("--user %s: lapse has this user: choose another name", u.Name)}
 		case slices.ContainsFunc(o.Users[:i], func(before User) bool { return before.Name == u.Name }):
 			return nil, &ConfigError{fmt.Sprintf("--user %s is given twice: leave one out", u.Name)}

@@ -100,10 +100,10 @@ func TestUsersRefused(t *testing.T) {
 func TestCredentialsDirectory(t *testing.T) {
 	u := users{t, t.TempDir()}
 	t.Setenv("CREDENTIALS_DIRECTORY", u.dir)
-	if err := embedded.CheckPrivate(u.write("app", "a", 0o444)); err != nil {
+	if _, err := embedded.ReadPassword(u.write("app", "a", 0o444)); err != nil {
 		t.Error(err)
 	}
-	if err := embedded.CheckPrivate(users{t, t.TempDir()}.write("app", "a", 0o444)); err == nil {
+	if _, err := embedded.ReadPassword(users{t, t.TempDir()}.write("app", "a", 0o444)); err == nil {
 		t.Error("accepted elsewhere")
 	}
 }
