@@ -131,10 +131,7 @@ func (c *ConsoleServer) serveEach(t *target) (end func(), err error) {
 	if c.listener == nil {
 		return func() {}, nil
 	}
-	write, err := c.mayWrite(t)
-	if err != nil {
-		return nil, err
-	}
+	write := c.mayWrite(t)
 	nc, err := t.client()
 	if err != nil {
 		return nil, err
@@ -157,13 +154,12 @@ func (c *ConsoleServer) serveEach(t *target) (end func(), err error) {
 
 // mayWrite reports whether the console permits changes. It has the rights of a user, whom
 // others have to log in for: it needs a token then.
-func (c *ConsoleServer) mayWrite(t *target) (bool, error) {
-	users, err := t.embedded().HasUsers()
-	if write := c.Token != "" || !users; write || err != nil {
-		return write, err
+func (c *ConsoleServer) mayWrite(t *target) bool {
+	if c.Token != "" || !t.server.HasUsers() {
+		return true
 	}
 	t.Processor.Logger.Info("the console is read-only, since the NATS server has users: to change things in it, give --console-token-file FILE")
-	return false, nil
+	return false
 }
 
 // warn logs why there is no console.

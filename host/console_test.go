@@ -23,10 +23,15 @@ func TestConsoleOfUsers(t *testing.T) {
 		token string
 		want  bool
 	}{{nil, "", true}, {users, "", false}, {users, "0123456789abcdef", true}} {
-		o := Options{StoreDir: t.TempDir(), Databases: []schema.DatabaseName{"main"}, Users: c.users, Processor: processor.Options{Logger: slog.New(slog.DiscardHandler)}}
+		o := Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, Users: c.users, Processor: processor.Options{Logger: slog.New(slog.DiscardHandler)}}
 		console := &ConsoleServer{Console: Console{Token: c.token}}
-		if got, err := console.mayWrite(newTarget(o)); got != c.want || err != nil {
-			t.Errorf("with %v and token %q: %t, %v", c.users, c.token, got, err)
+		target := newTarget(o)
+		if err := target.openEmbedded(); err != nil {
+			t.Fatal(err)
 		}
+		if got := console.mayWrite(target); got != c.want {
+			t.Errorf("with %v and token %q: %t", c.users, c.token, got)
+		}
+		target.close()
 	}
 }

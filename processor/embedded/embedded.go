@@ -128,6 +128,7 @@ type Server struct {
 	nats       *server.Server
 	address    string // HOST:PORT at which clients connect
 	url        string
+	users      bool // clients have to log in, since the start
 	options    Options
 	configured func() (*server.Options, error) // reads Options.Config
 	who        credentials
@@ -238,6 +239,7 @@ func (s *Server) start(o *Options) error {
 		return fmt.Errorf("the NATS server accepts no connections on %s after 10 s: try another --listen", o.Listen)
 	}
 	s.address, s.url = ns.Addr().String(), clientURL(ns.Addr())
+	s.users = so.NoAuthUser == ""
 	if so.TLSConfig != nil {
 		s.url = "tls" + strings.TrimPrefix(s.url, "nats")
 	}
@@ -272,6 +274,9 @@ func (s *Server) URL() string { return s.url }
 // Address returns HOST:PORT at which the server listens. The host may stand for every
 // interface, as in [::]:4222.
 func (s *Server) Address() string { return s.address }
+
+// HasUsers reports whether clients had to log in when the server started.
+func (s *Server) HasUsers() bool { return s.users }
 
 // fail keeps the first failure.
 func (s *Server) fail(dir, why string) {
