@@ -17,7 +17,9 @@ let token = sessionStorage.getItem('lapse-token') ?? '';
 let minSeq = 0; // of the last change, which later reads have to see
 let reads = new Set(); // operations that change nothing
 
-export function setReads(names) { reads = new Set(names); }
+export function setReads(names) {
+  reads = new Set(names);
+}
 
 export function setToken(text) {
   token = text.trim();
@@ -25,13 +27,17 @@ export function setToken(text) {
   needsToken.value = '';
 }
 
-const authorization = () => token ? {Authorization: `Bearer ${token}`} : {};
+const authorization = () => (token ? {Authorization: `Bearer ${token}`} : {});
 
 // send asks for a path of the API. It throws a Failure.
 export async function send(path, init) {
   let response;
   try {
-    response = await fetch('api/' + path, {cache: 'no-store', ...init, headers: {...authorization(), ...init.headers}});
+    response = await fetch('api/' + path, {
+      cache: 'no-store',
+      ...init,
+      headers: {...authorization(), ...init.headers},
+    });
   } catch (fault) {
     if (fault.name === 'AbortError') throw fault;
     throw new Failure(503, 'unavailable', 'The console does not answer: is lapse running?');
@@ -40,8 +46,16 @@ export async function send(path, init) {
   if (response.status === 401) needsToken.value = token ? 'wrong' : 'missing';
   const text = await response.text();
   let said = {};
-  try { said = JSON.parse(text); } catch { /* not from lapse */ }
-  throw new Failure(response.status, said.error ?? `status_${response.status}`, said.message ?? `The console answers with ${response.status}.`);
+  try {
+    said = JSON.parse(text);
+  } catch {
+    /* not from lapse */
+  }
+  throw new Failure(
+    response.status,
+    said.error ?? `status_${response.status}`,
+    said.message ?? `The console answers with ${response.status}.`,
+  );
 }
 
 // get asks the console itself.
@@ -54,7 +68,10 @@ export const call = async (op, options) => (await ask(op, options)).text;
 
 // ask returns also what the reply says about the life of its document: the deadline in
 // seconds and its rule, or neither, and the reason of its hold, null if it is not held.
-export async function ask(op, {collection = '', id = '', body = '', bodies, more = [], etag, fresh, signal} = {}) {
+export async function ask(
+  op,
+  {collection = '', id = '', body = '', bodies, more = [], etag, fresh, signal} = {},
+) {
   const headers = {'Lapse-Console': '1'};
   if (etag) headers['If-Match'] = etag;
   if (minSeq && !etag && fresh !== false) headers['Lapse-Min-Seq'] = String(minSeq);
@@ -62,10 +79,23 @@ export async function ask(op, {collection = '', id = '', body = '', bodies, more
   if (collection) query.set('collection', collection);
   if (id) query.set('id', id);
   if (bodies) query.set('bodies', bodies);
-  const response = await send(`${op}?${query}`, {method: 'POST', headers, signal, body: typeof body === 'string' || body instanceof Blob ? body : JSON.stringify(body)});
+  const response = await send(`${op}?${query}`, {
+    method: 'POST',
+    headers,
+    signal,
+    body: typeof body === 'string' || body instanceof Blob ? body : JSON.stringify(body),
+  });
   const text = await response.text();
   if (!reads.has(op)) minSeq = Math.max(minSeq, Number(response.headers.get('Lapse-Seq')));
   const {headers: said} = response;
-  const at = said.get('Lapse-Deadline'), hold = said.get('Lapse-Hold');
-  return {text, life: {at: at === null ? undefined : Number(at), rule: said.get('Lapse-Rule'), hold: hold === null ? null : decodeURIComponent(hold)}};
+  const at = said.get('Lapse-Deadline'),
+    hold = said.get('Lapse-Hold');
+  return {
+    text,
+    life: {
+      at: at === null ? undefined : Number(at),
+      rule: said.get('Lapse-Rule'),
+      hold: hold === null ? null : decodeURIComponent(hold),
+    },
+  };
 }

@@ -15,15 +15,30 @@ const Documents = lazy(() => import('./pages/documents.js'), 'Documents');
 const Document = lazy(() => import('./pages/document.js'), 'Document');
 const Feed = lazy(() => import('./pages/feed.js'), 'Feed');
 
-const pages = [['', 'Overview'], ['collections', 'Collections'], ['forecast', 'Forecast'], ['documents', 'Documents'], ['feed', 'Feed']];
+const pages = [
+  ['', 'Overview'],
+  ['collections', 'Collections'],
+  ['forecast', 'Forecast'],
+  ['documents', 'Documents'],
+  ['feed', 'Feed'],
+];
 
 function page({parts: [name, collection, id], query}) {
   switch (name) {
-    case '': return html`<${Overview} />`;
-    case 'collections': return collection ? html`<${Collection} name=${collection} query=${query} key=${collection} />` : html`<${Collections} query=${query} />`;
-    case 'forecast': return html`<${Forecast} name=${collection ?? ''} query=${query} key=${collection} />`;
-    case 'documents': return id ? html`<${Document} name=${collection} id=${id} key=${collection + '/' + id} />` : html`<${Documents} name=${collection ?? ''} query=${query} key=${collection} />`;
-    case 'feed': return html`<${Feed} query=${query} />`;
+    case '':
+      return html`<${Overview} />`;
+    case 'collections':
+      return collection
+        ? html`<${Collection} name=${collection} query=${query} key=${collection} />`
+        : html`<${Collections} query=${query} />`;
+    case 'forecast':
+      return html`<${Forecast} name=${collection ?? ''} query=${query} key=${collection} />`;
+    case 'documents':
+      return id
+        ? html`<${Document} name=${collection} id=${id} key=${collection + '/' + id} />`
+        : html`<${Documents} name=${collection ?? ''} query=${query} key=${collection} />`;
+    case 'feed':
+      return html`<${Feed} query=${query} />`;
   }
   return html`<h1>No such page</h1><p><a href="#/">Overview</a></p>`;
 }
@@ -39,47 +54,80 @@ function Clock() {
 function Database({current}) {
   const {database, databases} = about.value;
   if (!databases) return database;
-  return html`<select aria-label="Database" value=${database} onChange=${e => { location.href = `../${e.target.value}/#/${current}`; }}>
+  return html`<select aria-label="Database" value=${database} onChange=${e => {
+    location.href = `../${e.target.value}/#/${current}`;
+  }}>
     ${databases.map(name => html`<option value=${name}>${name}</option>`)}</select>`;
 }
 
 // Switch chooses the value of a signal.
-const Switch = ({title, chosen, choices}) => html`<fieldset class="switch"><legend class="hidden">${title}</legend>
-  ${choices.map(([value, label]) => html`
-    <label><input type="radio" name=${title} checked=${chosen.value === value} onChange=${() => { chosen.value = value; }} /><span>${label}</span></label>`)}
+const Switch = ({
+  title,
+  chosen,
+  choices,
+}) => html`<fieldset class="switch"><legend class="hidden">${title}</legend>
+  ${choices.map(
+    ([value, label]) => html`
+    <label><input type="radio" name=${title} checked=${chosen.value === value} onChange=${() => {
+      chosen.value = value;
+    }} /><span>${label}</span></label>`,
+  )}
 </fieldset>`;
 
 function Header({current}) {
   const s = status.value;
   return html`<header>
-    <a class="skip" href="#main" onClick=${e => { e.preventDefault(); document.querySelector('main').focus(); }}>Skip to the page</a>
+    <a class="skip" href="#main" onClick=${e => {
+      e.preventDefault();
+      document.querySelector('main').focus();
+    }}>Skip to the page</a>
     <div class="bar">
       <a class="brand" href="#/">lapse</a>
-      <nav aria-label="Pages">${pages.map(([path, title]) => html`
-        <a href=${link(path)} aria-current=${path === current ? 'page' : undefined}>${title}</a>`)}</nav>
+      <nav aria-label="Pages">${pages.map(
+        ([path, title]) => html`
+        <a href=${link(path)} aria-current=${path === current ? 'page' : undefined}>${title}</a>`,
+      )}</nav>
       <${GoTo} />
     </div>
     <div class="bar small ${fault.value ? 'old' : ''}"><dl class="facts">
       <div><dt>Database</dt><dd><${Database} current=${current} /></dd></div>
-      ${s && html`
+      ${
+        s &&
+        html`
         <div><dt>Role</dt><dd>${s.role}</dd></div>
         <div><dt>Sequence</dt><dd>${number(s.seq)}</dd></div>
-        <div><dt>Clock</dt><dd><${Clock} /></dd></div>`}
+        <div><dt>Clock</dt><dd><${Clock} /></dd></div>`
+      }
       ${!about.value.write && about.value.database && html`<div><dt>Access</dt><dd>read-only</dd></div>`}
     </dl>
-      <${Switch} title="Times" chosen=${times} choices=${[['utc', 'UTC'], ['local', 'Local'], ['relative', 'Relative']]} />
-      <${Switch} title="Theme" chosen=${theme} choices=${[['auto', 'Auto'], ['light', 'Light'], ['dark', 'Dark']]} />
+      <${Switch} title="Times" chosen=${times} choices=${[
+        ['utc', 'UTC'],
+        ['local', 'Local'],
+        ['relative', 'Relative'],
+      ]} />
+      <${Switch} title="Theme" chosen=${theme} choices=${[
+        ['auto', 'Auto'],
+        ['light', 'Light'],
+        ['dark', 'Dark'],
+      ]} />
     </div>
-    ${fault.value && html`<p class="fault" role="alert">${fault.value.message} ${s && html`What is shown is as of <${Time} ms=${asOf.value} />.`}</p>`}
+    ${fault.value &&
+      html`<p class="fault" role="alert">
+      ${fault.value.message} ${s && html`What is shown is as of <${Time} ms=${asOf.value} />.`}
+      </p>`}
   </header>`;
 }
 
 function Token() {
   const [text, setText] = useState('');
   return html`<main class="token"><h1>This console needs its token</h1>
-    <form onSubmit=${e => { e.preventDefault(); setToken(text); }}>
+    <form onSubmit=${e => {
+      e.preventDefault();
+      setToken(text);
+    }}>
       <label class="field">Token
-        <input type="password" autocomplete="off" required value=${text} onInput=${e => setText(e.target.value)} /></label>
+        <input type="password" autocomplete="off" required value=${text} onInput=${e => setText(e.target.value)} />
+          </label>
       <${Fault} error=${needsToken.value === 'wrong' && 'That is not the token.'} />
       <button class="primary">Continue</button>
       <p class="faint">It is the content of the file that <code>--console-token-file</code> names.</p>

@@ -3,11 +3,18 @@ import {html, useState} from './vendor/libraries.js';
 import {about} from './state.js';
 
 // subject is an id as one token of a subject.
-const subject = id => [...new TextEncoder().encode(id)].map(b => /[A-Za-z0-9_\-=:@~]/.test(String.fromCharCode(b)) ? String.fromCharCode(b) : '%' + b.toString(16).toUpperCase().padStart(2, '0')).join('');
-const shell = text => /^[A-Za-z0-9_./:=@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-const golang = text => text.includes('`') ? JSON.stringify(text) : '`' + text + '`';
+const subject = id =>
+  [...new TextEncoder().encode(id)]
+    .map(b =>
+      /[A-Za-z0-9_\-=:@~]/.test(String.fromCharCode(b))
+        ? String.fromCharCode(b)
+        : '%' + b.toString(16).toUpperCase().padStart(2, '0'),
+    )
+    .join('');
+const shell = text => (/^[A-Za-z0-9_./:=@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+const golang = text => (text.includes('`') ? JSON.stringify(text) : '`' + text + '`');
 const database = () => about.peek().database;
-const option = () => database() === 'main' ? '' : ` --database ${database()}`;
+const option = () => (database() === 'main' ? '' : ` --database ${database()}`);
 
 // upserts are the requests that store a document.
 export const upserts = (collection, id, body) => ({
@@ -18,7 +25,12 @@ export const upserts = (collection, id, body) => ({
 
 // queries are the requests of a query, whose command line takes flags.
 export const queries = (collection, flags, body) => ({
-  lapse: ['lapse query', collection, ...flags.map(([name, value]) => value === true ? `--${name}` : `--${name} ${shell(String(value))}`)].join(' ') + option(),
+  lapse:
+    [
+      'lapse query',
+      collection,
+      ...flags.map(([name, value]) => (value === true ? `--${name}` : `--${name} ${shell(String(value))}`)),
+    ].join(' ') + option(),
   nats: `nats req lapse.${database()}.api.query.${collection} ${shell(body)}`,
   Go: `reply, err := lapse.Do(ctx, "query", ${JSON.stringify(collection)}, "", []byte(${golang(body)}))`,
 });
@@ -32,9 +44,15 @@ export function Copy({texts}) {
     try {
       await navigator.clipboard.writeText(text);
       setShown({name});
-    } catch { setShown({name, text}); }
+    } catch {
+      setShown({name, text});
+    }
   };
-  return html`<span class="row actions copy" role="group" aria-label="Copy as">Copy as ${Object.keys(texts()).map(name => html`<button type="button" onClick=${() => copy(name)}>${name}</button>`)}
+  return html`<span class="row actions copy" role="group"
+    aria-label="Copy as">Copy as ${Object.keys(texts()).map(name => html`<button type="button"
+    onClick=${() => copy(name)}>
+    ${name}
+    </button>`)}
     <span role="status">${shown && !shown.text && `Copied as ${shown.name}`}</span></span>
     ${shown?.text && html`<pre class="json" tabindex="0" role="region" aria-label=${shown.name}>${shown.text}</pre>`}`;
 }

@@ -1,7 +1,8 @@
 // Drafts of documents, which the tab keeps until they are saved or discarded: across reloads,
 // Back and links.
 
-const kept = new Map(), unsaved = new Set();
+const kept = new Map(),
+  unsaved = new Set();
 const persistAfter = 300; // ms, while somebody types
 let timer = 0;
 
@@ -29,7 +30,9 @@ function persist() {
       if (kept.get(key)) sessionStorage.setItem(key, JSON.stringify(kept.get(key)));
       else sessionStorage.removeItem(key);
       unsaved.delete(key);
-    } catch { /* too large for the browser, which asks before it leaves */ }
+    } catch {
+      /* too large for the browser, which asks before it leaves */
+    }
   }
 }
 

@@ -5,16 +5,25 @@ import {html, useEffect, useLayoutEffect, useRef, useState} from './vendor/libra
 import {editors} from './drafts.js';
 
 let loading;
-const load = () => loading ??= import('./vendor/editor.js');
+const load = () => (loading ??= import('./vendor/editor.js'));
 
-const atOnce = 50_000, later = 300; // characters of a text that is passed on with each key, else after ms
+const atOnce = 50_000,
+  later = 300; // characters of a text that is passed on with each key, else after ms
 
 // The pictures of CodeMirror's own styles are data URLs, which the policy refuses.
 const theme = {
-  '&': {background: 'var(--back)', color: 'var(--text)', border: '1px solid color-mix(in srgb, var(--faint) 70%, transparent)', borderRadius: '6px'},
+  '&': {
+    background: 'var(--back)',
+    color: 'var(--text)',
+    border: '1px solid color-mix(in srgb, var(--faint) 70%, transparent)',
+    borderRadius: '6px',
+  },
   '&:has([aria-invalid=true])': {borderColor: 'var(--bad)'},
   '&.cm-focused': {outline: '2px solid var(--accent)', outlineOffset: '2px'},
-  '.cm-scroller': {font: '13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace', maxHeight: '60vh'},
+  '.cm-scroller': {
+    font: '13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
+    maxHeight: '60vh',
+  },
   '.cm-content': {caretColor: 'var(--text)', padding: '5px 0'},
   '.cm-line': {padding: '0 9px'},
   '.cm-placeholder': {color: 'var(--faint)'},
@@ -27,30 +36,52 @@ const theme = {
   '.cm-tooltip': {background: 'var(--back)', color: 'var(--text)', borderColor: 'var(--line)'},
 };
 
-const colors = t => [{tag: t.propertyName, color: 'var(--accent)'}, {tag: t.string, color: 'var(--good)'}, {tag: [t.number, t.bool, t.null], color: 'var(--held)'}, {tag: t.keyword, fontWeight: 'bold'}, {tag: t.invalid, color: 'var(--bad)'}];
+const colors = t => [
+  {tag: t.propertyName, color: 'var(--accent)'},
+  {tag: t.string, color: 'var(--good)'},
+  {tag: [t.number, t.bool, t.null], color: 'var(--held)'},
+  {tag: t.keyword, fontWeight: 'bold'},
+  {tag: t.invalid, color: 'var(--bad)'},
+];
 
-const cel = {token(stream) {
-  if (stream.eatSpace()) return null;
-  if (stream.match(/^(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?)/)) return 'string';
-  if (stream.match(/^\d[\w.]*/)) return 'number';
-  if (stream.match(/^(?:true|false|null)\b/)) return 'bool';
-  if (stream.match(/^(?:doc|params|in|has|exists|all|map|filter)\b/)) return 'keyword';
-  stream.match(/^\w+/) || stream.next();
-  return null;
-}};
+const cel = {
+  token(stream) {
+    if (stream.eatSpace()) return null;
+    if (stream.match(/^(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?)/)) return 'string';
+    if (stream.match(/^\d[\w.]*/)) return 'number';
+    if (stream.match(/^(?:true|false|null)\b/)) return 'bool';
+    if (stream.match(/^(?:doc|params|in|has|exists|all|map|filter)\b/)) return 'keyword';
+    stream.match(/^\w+/) || stream.next();
+    return null;
+  },
+};
 
 // Editor edits a text, whose language is json or cel. onInput gets the text when it has
 // changed: that of a large one not with each key.
 export function Editor({id, label, language, value, rows, hint, invalid, onInput, onRun}) {
   const [m, setModule] = useState(null);
-  const area = useRef(), host = useRef(), view = useRef(), passed = useRef(value), on = useRef(), before = useRef();
+  const area = useRef(),
+    host = useRef(),
+    view = useRef(),
+    passed = useRef(value),
+    on = useRef(),
+    before = useRef();
   on.current = {onInput, onRun};
   useEffect(() => {
-    load().then(m => {
-      const focus = area.current && document.activeElement === area.current;
-      before.current = {focus, selection: {anchor: focus ? area.current.selectionStart : 0, head: focus ? area.current.selectionEnd : 0}};
-      setModule(m);
-    }, () => {});
+    load().then(
+      m => {
+        const focus = area.current && document.activeElement === area.current;
+        before.current = {
+          focus,
+          selection: {
+            anchor: focus ? area.current.selectionStart : 0,
+            head: focus ? area.current.selectionEnd : 0,
+          },
+        };
+        setModule(m);
+      },
+      () => {},
+    );
   }, []);
   useLayoutEffect(() => {
     if (!m) return;
@@ -59,28 +90,57 @@ export function Editor({id, label, language, value, rows, hint, invalid, onInput
     const pass = () => {
       clearTimeout(timer);
       const text = view.current.state.doc.toString();
-      if (text !== passed.current) on.current.onInput(passed.current = text);
+      if (text !== passed.current) on.current.onInput((passed.current = text));
     };
-    const run = () => { pass(); on.current.onRun?.(); return Boolean(on.current.onRun); };
+    const run = () => {
+      pass();
+      on.current.onRun?.();
+      return Boolean(on.current.onRun);
+    };
     passed.current = value;
-    view.current = new m.EditorView({root, parent: root, doc: value, selection: before.current.selection, extensions: [
-      m.EditorView.theme(theme), m.EditorView.theme({'.cm-content': {minHeight: `calc(${1.5 * rows}em + 10px)`}}), m.syntaxHighlighting(m.HighlightStyle.define(colors(m.tags))),
-      m.EditorView.lineWrapping, m.EditorView.contentAttributes.of({'aria-label': label}), m.highlightSpecialChars(), m.bracketMatching(), m.history(), hint ? m.placeholder(hint) : [],
-      language === 'cel' ? m.StreamLanguage.define(cel) : [m.json(), m.lineNumbers(), m.foldGutter(), m.lintGutter(), m.linter(m.jsonParseLinter())],
-      m.keymap.of([{key: 'Mod-Enter', run}, ...m.defaultKeymap, ...m.historyKeymap, ...m.foldKeymap, ...m.lintKeymap]),
-      m.EditorView.updateListener.of(update => {
-        if (!update.docChanged) return;
-        clearTimeout(timer);
-        if (update.state.doc.length <= atOnce) pass();
-        else timer = setTimeout(pass, later);
-      }),
-      m.EditorView.domEventHandlers({blur: pass, beforeinput(event, v) {
-        // Over a selection a browser keeps its colours, by a style attribute, which the policy refuses.
-        if (event.inputType !== 'insertText' || event.isComposing || v.state.selection.main.empty) return false;
-        v.dispatch(v.state.replaceSelection(event.data), {userEvent: 'input.type', scrollIntoView: true});
-        return true;
-      }}),
-    ]});
+    view.current = new m.EditorView({
+      root,
+      parent: root,
+      doc: value,
+      selection: before.current.selection,
+      extensions: [
+        m.EditorView.theme(theme),
+        m.EditorView.theme({'.cm-content': {minHeight: `calc(${1.5 * rows}em + 10px)`}}),
+        m.syntaxHighlighting(m.HighlightStyle.define(colors(m.tags))),
+        m.EditorView.lineWrapping,
+        m.EditorView.contentAttributes.of({'aria-label': label}),
+        m.highlightSpecialChars(),
+        m.bracketMatching(),
+        m.history(),
+        hint ? m.placeholder(hint) : [],
+        language === 'cel'
+          ? m.StreamLanguage.define(cel)
+          : [m.json(), m.lineNumbers(), m.foldGutter(), m.lintGutter(), m.linter(m.jsonParseLinter())],
+        m.keymap.of([
+          {key: 'Mod-Enter', run},
+          ...m.defaultKeymap,
+          ...m.historyKeymap,
+          ...m.foldKeymap,
+          ...m.lintKeymap,
+        ]),
+        m.EditorView.updateListener.of(update => {
+          if (!update.docChanged) return;
+          clearTimeout(timer);
+          if (update.state.doc.length <= atOnce) pass();
+          else timer = setTimeout(pass, later);
+        }),
+        m.EditorView.domEventHandlers({
+          blur: pass,
+          beforeinput(event, v) {
+            // Over a selection a browser keeps its colours, by a style attribute, which the policy refuses.
+            if (event.inputType !== 'insertText' || event.isComposing || v.state.selection.main.empty)
+              return false;
+            v.dispatch(v.state.replaceSelection(event.data), {userEvent: 'input.type', scrollIntoView: true});
+            return true;
+          },
+        }),
+      ],
+    });
     if (before.current.focus) view.current.focus();
     editors.add(pass);
     return () => {
@@ -90,13 +150,22 @@ export function Editor({id, label, language, value, rows, hint, invalid, onInput
       view.current = null;
     };
   }, [m]);
-  useLayoutEffect(() => { // what others changed
+  useLayoutEffect(() => {
+    // what others changed
     if (!view.current || value === passed.current) return;
     passed.current = value;
     view.current.dispatch({changes: {from: 0, to: view.current.state.doc.length, insert: value}});
   }, [value]);
-  useLayoutEffect(() => { view.current?.contentDOM.setAttribute('aria-invalid', Boolean(invalid)); }, [m, invalid]);
+  useLayoutEffect(() => {
+    view.current?.contentDOM.setAttribute('aria-invalid', Boolean(invalid));
+  }, [m, invalid]);
   return html`<div class="editor" id=${m && id} ref=${host} hidden=${!m}></div>
-    ${!m && html`<textarea id=${id} ref=${area} class="json" aria-label=${label} rows=${rows} spellcheck=${false} placeholder=${hint} value=${value} aria-invalid=${invalid}
-      onInput=${e => onInput(passed.current = e.target.value)} onKeyDown=${e => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) onRun?.(); }}></textarea>`}`;
+    ${
+      !m &&
+      html`<textarea id=${id} ref=${area} class="json" aria-label=${label} rows=${rows} spellcheck=${false}
+        placeholder=${hint} value=${value} aria-invalid=${invalid}
+      onInput=${e => onInput((passed.current = e.target.value))} onKeyDown=${e => {
+        if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) onRun?.();
+      }}></textarea>`
+    }`;
 }

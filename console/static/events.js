@@ -24,13 +24,16 @@ export async function follow(query, last, signal, onEvents, onState) {
         const events = [];
         let now = false;
         for (const block of blocks) {
-          let data = '', name = '', id = last;
+          let data = '',
+            name = '',
+            id = last;
           for (const line of block.split('\n')) {
             if (line.startsWith('id: ')) id = line.slice(4);
             else if (line.startsWith('event: ')) name = line.slice(7);
             else if (line.startsWith('data: ')) data = line.slice(6);
           }
-          if (name === 'fault') throw new Failure(...['code', 'error', 'message'].map(member => JSON.parse(data)[member]));
+          if (name === 'fault')
+            throw new Failure(...['code', 'error', 'message'].map(member => JSON.parse(data)[member]));
           last = id;
           if (name === 'now') now = true;
           if (data) events.push(data);
@@ -43,20 +46,31 @@ export async function follow(query, last, signal, onEvents, onState) {
       if (fault.code === 400 && last !== '') [anew, last] = [fault.message, ''];
       else if (fault.code >= 400 && fault.code < 429) return; // trying again will not help
     }
-    await new Promise(done => { setTimeout(done, wait); signal.addEventListener('abort', done, {once: true}); });
+    await new Promise(done => {
+      setTimeout(done, wait);
+      signal.addEventListener('abort', done, {once: true});
+    });
   }
 }
 
 // eventAt returns the text of the event at a sequence, undefined if the log has it no more.
 export function eventAt(seq) {
   const abort = new AbortController();
-  return new Promise((done, fail) => follow(new URLSearchParams({from: seq}), '', abort.signal, ({events: [first], now}) => {
-    if (!first && !now) return;
-    abort.abort();
-    done(first && member(first, 'seq') === String(seq) ? first : undefined);
-  }, text => {
-    if (!text) return;
-    abort.abort();
-    fail(new Error(text));
-  }));
+  return new Promise((done, fail) =>
+    follow(
+      new URLSearchParams({from: seq}),
+      '',
+      abort.signal,
+      ({events: [first], now}) => {
+        if (!first && !now) return;
+        abort.abort();
+        done(first && member(first, 'seq') === String(seq) ? first : undefined);
+      },
+      text => {
+        if (!text) return;
+        abort.abort();
+        fail(new Error(text));
+      },
+    ),
+  );
 }

@@ -14,10 +14,15 @@ export function bytes(n) {
   return `${i === 0 ? n : n.toFixed(1)} ${units[i]}`;
 }
 
-export const ms = n => n < 1000 ? `${number(n)} ms` : `${number(Math.round(n / 100) / 10)} s`;
+export const ms = n => (n < 1000 ? `${number(n)} ms` : `${number(Math.round(n / 100) / 10)} s`);
 
 // units are those of a duration, in seconds.
-export const units = [['days', 86400, 'd'], ['hours', 3600, 'h'], ['minutes', 60, 'min'], ['seconds', 1, 's']];
+export const units = [
+  ['days', 86400, 'd'],
+  ['hours', 3600, 'h'],
+  ['minutes', 60, 'min'],
+  ['seconds', 1, 's'],
+];
 
 // duration is a length of time in its two largest units: "2 d 5 h".
 export function duration(seconds) {
@@ -45,8 +50,15 @@ export function moment(at, mode, now, fine) {
   const zone = mode === 'utc' ? 0 : -new Date(at).getTimezoneOffset(); // minutes
   const d = new Date(at + zone * 60000);
   if (isNaN(d)) return String(at);
-  const text = `${d.getUTCFullYear()}-${two(d.getUTCMonth() + 1)}-${two(d.getUTCDate())} ${two(d.getUTCHours())}:${two(d.getUTCMinutes())}:${two(d.getUTCSeconds())}`;
-  return text + (fine ? '.' + String(d.getUTCMilliseconds()).padStart(3, '0') : '') + (mode === 'utc' ? ' UTC' : ` ${zone < 0 ? '−' : '+'}${two(Math.floor(Math.abs(zone) / 60))}:${two(Math.abs(zone) % 60)}`);
+  const day = [d.getUTCFullYear(), two(d.getUTCMonth() + 1), two(d.getUTCDate())].join('-');
+  const text = `${day} ${[d.getUTCHours(), d.getUTCMinutes(), d.getUTCSeconds()].map(two).join(':')}`;
+  return (
+    text +
+    (fine ? '.' + String(d.getUTCMilliseconds()).padStart(3, '0') : '') +
+    (mode === 'utc'
+      ? ' UTC'
+      : ` ${zone < 0 ? '−' : '+'}${two(Math.floor(Math.abs(zone) / 60))}:${two(Math.abs(zone) % 60)}`)
+  );
 }
 
 // ttl is a defaultTtl in Cosmos DB's words.

@@ -8,7 +8,8 @@ const atOnce = 6; // requests
 
 // knownTo returns the collections in which an id is or was.
 async function knownTo(id) {
-  const names = (await listCollections()).map(c => c.id), known = [];
+  const names = (await listCollections()).map(c => c.id),
+    known = [];
   const ask = async () => {
     for (let name; (name = names.shift()) !== undefined;) {
       try {
@@ -29,7 +30,15 @@ export function GoTo() {
   const input = useRef();
   useEffect(() => {
     const focus = e => {
-      if (e.key !== '/' || e.ctrlKey || e.metaKey || e.altKey || e.target.matches('input, textarea, select') || e.composedPath()[0].isContentEditable) return;
+      if (
+        e.key !== '/' ||
+        e.ctrlKey ||
+        e.metaKey ||
+        e.altKey ||
+        e.target.matches('input, textarea, select') ||
+        e.composedPath()[0].isContentEditable
+      )
+        return;
       e.preventDefault();
       input.current.focus();
       input.current.select();
@@ -46,10 +55,19 @@ export function GoTo() {
       const links = known.map(name => html`<a href=${link('documents', name, id)}>${name}</a> `);
       if (known.length === 1) go(link('documents', known[0], id));
       else if (known.length > 1) setSaid(html`It is in ${links}`);
-      else setSaid(html`No document has or had this id. ${here && html`<a href=${at(['documents', here], {idPrefix: id})}>Ids of ${here} that begin with it</a>`}`);
-    } catch (fault) { setSaid(fault.message); }
+      else
+        setSaid(
+          html`No document has or had this id. ${here &&
+            html`<a href=${at(['documents', here], {idPrefix: id})}>Ids of ${here} that begin with it</a>`}`,
+        );
+    } catch (fault) {
+      setSaid(fault.message);
+    }
   };
   return html`<form class="goto" role="search" onSubmit=${find}>
-    <input ref=${input} type="search" required spellcheck=${false} autocomplete="off" aria-label="Go to an id" placeholder="Go to an id ( / )" value=${id} onInput=${e => setId(e.target.value)} onKeyDown=${e => { if (e.key === 'Escape') setSaid(''); }} />
+    <input ref=${input} type="search" required spellcheck=${false} autocomplete="off" aria-label="Go to an id"
+      placeholder="Go to an id ( / )" value=${id} onInput=${e => setId(e.target.value)} onKeyDown=${e => {
+      if (e.key === 'Escape') setSaid('');
+    }} />
     <p role="status">${said}</p></form>`;
 }

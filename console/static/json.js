@@ -22,9 +22,13 @@ function skip(text, i) {
     i = skipSpace(text, i);
     const c = text[i];
     if (c === '"') i = skipString(text, i);
-    else if (c === '{' || c === '[') { depth++; i++; }
-    else if (c === '}' || c === ']') { depth--; i++; }
-    else if (c === ',' || c === ':') i++;
+    else if (c === '{' || c === '[') {
+      depth++;
+      i++;
+    } else if (c === '}' || c === ']') {
+      depth--;
+      i++;
+    } else if (c === ',' || c === ':') i++;
     else while (i < text.length && !',:]}'.includes(text[i]) && !space(text[i])) i++;
   } while (depth > 0);
   return i;
@@ -51,8 +55,16 @@ export function member(text, name) {
 
 // find returns the text of the value at a JSON pointer, undefined if there is none.
 export function find(text, path) {
-  for (const name of path.split('/').slice(1).map(part => part.replaceAll('~1', '/').replaceAll('~0', '~'))) {
-    text = text?.[0] === '{' ? member(text, name) : text?.[0] === '[' && /^\d+$/.test(name) ? elements(text)[name] : undefined;
+  for (const name of path
+    .split('/')
+    .slice(1)
+    .map(part => part.replaceAll('~1', '/').replaceAll('~0', '~'))) {
+    text =
+      text?.[0] === '{'
+        ? member(text, name)
+        : text?.[0] === '[' && /^\d+$/.test(name)
+          ? elements(text)[name]
+          : undefined;
   }
   return text;
 }
@@ -84,12 +96,32 @@ export function pretty(text) {
     const c = text[i];
     if (c === '{' || c === '[') {
       const next = skipSpace(text, i + 1);
-      if (text[next] === '}' || text[next] === ']') { out.push(c, text[next]); i = next + 1; continue; }
-      out.push(c); depth++; line(); i++;
-    } else if (c === '}' || c === ']') { depth--; line(); out.push(c); i++; }
-    else if (c === ',') { out.push(c); line(); i++; }
-    else if (c === ':') { out.push(': '); i++; }
-    else { const to = skip(text, i); out.push(text.slice(i, to)); i = to; }
+      if (text[next] === '}' || text[next] === ']') {
+        out.push(c, text[next]);
+        i = next + 1;
+        continue;
+      }
+      out.push(c);
+      depth++;
+      line();
+      i++;
+    } else if (c === '}' || c === ']') {
+      depth--;
+      line();
+      out.push(c);
+      i++;
+    } else if (c === ',') {
+      out.push(c);
+      line();
+      i++;
+    } else if (c === ':') {
+      out.push(': ');
+      i++;
+    } else {
+      const to = skip(text, i);
+      out.push(text.slice(i, to));
+      i = to;
+    }
   }
   return out.join('');
 }
@@ -104,6 +136,9 @@ export function content(text, more = []) {
 
 // ownTTL is the ttl of a document as it counts while TTL is on, undefined if it has none.
 export function ownTTL(text) {
-  const value = member(text, 'ttl'), n = Number(value);
-  return value?.[0] !== '"' && Number.isInteger(n) && (n === -1 || n >= 1 && n <= 2147483647) ? n : undefined;
+  const value = member(text, 'ttl'),
+    n = Number(value);
+  return value?.[0] !== '"' && Number.isInteger(n) && (n === -1 || (n >= 1 && n <= 2147483647))
+    ? n
+    : undefined;
 }

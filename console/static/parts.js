@@ -8,21 +8,25 @@ import {number, units} from './format.js';
 export function Time({ms, fine}) {
   const element = useRef();
   useLayoutEffect(() => show(element.current), [ms, times.value]);
-  return html`<time ref=${element} data-ms=${ms} data-fine=${fine ? '' : undefined} dateTime=${new Date(ms).toISOString()}></time>`;
+  return html`<time ref=${element} data-ms=${ms} data-fine=${fine ? '' : undefined}
+    dateTime=${new Date(ms).toISOString()}>
+    </time>`;
 }
 
 // Left is how long it is until a moment in ms.
 export function Left({ms}) {
   const element = useRef();
   useLayoutEffect(() => show(element.current), [ms]);
-  return html`<time ref=${element} class="left" data-ms=${ms} data-left="" dateTime=${new Date(ms).toISOString()}></time>`;
+  return html`<time ref=${element} class="left" data-ms=${ms} data-left="" dateTime=${new Date(ms).toISOString()}>
+    </time>`;
 }
 
 // instant is a moment as it is typed, in ms: unix seconds or a time, which is in UTC if it has
 // no zone; undefined for anything else, such as a length of time.
 export function instant(text) {
   if (/^\d+$/.test(text)) return Number(text) * 1000;
-  const [whole, day, time, zone] = text.match(/^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(Z|[+-]\d\d:?\d\d)?)?$/i) ?? [];
+  const [whole, day, time, zone] =
+    text.match(/^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(Z|[+-]\d\d:?\d\d)?)?$/i) ?? [];
   const at = whole && Date.parse(`${day}T${time ?? '00:00'}${zone ?? 'Z'}`);
   return isNaN(at) ? undefined : at;
 }
@@ -31,11 +35,16 @@ export function instant(text) {
 export function When({id, label, value, placeholder, onChange, ...more}) {
   const picker = useRef();
   const at = instant(value.trim());
-  const pick = text => onChange(new Date(text + (times.peek() === 'utc' ? 'Z' : '')).toISOString().replace('.000Z', 'Z'));
+  const pick = text =>
+    onChange(new Date(text + (times.peek() === 'utc' ? 'Z' : '')).toISOString().replace('.000Z', 'Z'));
   return html`<div class="field half"><label for=${id}>${label}</label> <span class="when">
-    <input id=${id} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${value} ...${more} onInput=${e => onChange(e.target.value)} />
-    <button type="button" aria-label="${label}: pick a time" title="Pick a time" onClick=${() => picker.current.showPicker()}>…</button>
-    <input ref=${picker} type="datetime-local" step="1" class="hidden" tabindex="-1" aria-hidden="true" onChange=${e => e.target.value && pick(e.target.value)} /></span>
+    <input id=${id} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${value} ...${more}
+      onInput=${e => onChange(e.target.value)} />
+    <button type="button" aria-label="${label}: pick a time" title="Pick a time"
+      onClick=${() => picker.current.showPicker()}>…</button>
+    <input ref=${picker} type="datetime-local" step="1" class="hidden" tabindex="-1" aria-hidden="true"
+      onChange=${e => e.target.value && pick(e.target.value)} />
+      </span>
     ${at !== undefined && html`<span><${Time} ms=${at} /></span>`}</div>`;
 }
 
@@ -75,14 +84,20 @@ export function inUnits(seconds) {
 }
 
 // secondsOf is the reverse, NaN for no number.
-export const secondsOf = (n, unit) => n === null ? NaN : Number((n * units.find(([name]) => name === unit)[1]).toFixed(3));
+export const secondsOf = (n, unit) =>
+  n === null ? NaN : Number((n * units.find(([name]) => name === unit)[1]).toFixed(3));
 
 // Confirm is a button that asks once more.
 export function Confirm({children, ask, onYes, disabled}) {
   const [asked, setAsked] = useState(false);
-  if (!asked) return html`<button type="button" class="danger" disabled=${disabled} onClick=${() => setAsked(true)}>${children}</button>`;
+  if (!asked)
+    return html`<button type="button" class="danger" disabled=${disabled} onClick=${() => setAsked(true)}>${children}
+      </button>`;
   return html`<span class="confirm" role="group" aria-label=${ask}>${ask}${' '}
-    <button type="button" class="danger" ref=${focus} onClick=${() => { setAsked(false); onYes(); }}>Yes</button>${' '}
+    <button type="button" class="danger" ref=${focus} onClick=${() => {
+      setAsked(false);
+      onYes();
+    }}>Yes</button>${' '}
     <button type="button" onClick=${() => setAsked(false)}>No</button></span>`;
 }
 
@@ -106,10 +121,13 @@ export async function listCollections() {
 // Picker chooses a collection.
 export function Picker({value, onPick}) {
   const [error, setError] = useState(null);
-  useEffect(() => { listCollections().catch(setError); }, []);
+  useEffect(() => {
+    listCollections().catch(setError);
+  }, []);
   const all = collections.value;
   if (!all) return html`<${Fault} error=${error} />`;
-  if (all.length === 0) return html`<p>There is no collection yet. <a href="#/collections">Create one</a>.</p>`;
+  if (all.length === 0)
+    return html`<p>There is no collection yet. <a href="#/collections">Create one</a>.</p>`;
   const missing = value && !all.some(c => c.id === value);
   return html`<label class="field">Collection
     <select value=${value} onChange=${e => onPick(e.target.value)}>
@@ -125,8 +143,12 @@ const shownAtOnce = 100000;
 export function JSONText({text, label}) {
   const [all, setAll] = useState(false);
   const cut = !all && text.length > shownAtOnce;
-  return html`<pre class="json" tabindex="0" role="region" aria-label=${label}>${cut ? text.slice(0, shownAtOnce) : text}</pre>
-    ${cut && html`<button type="button" onClick=${() => setAll(true)}>Show all ${text.length.toLocaleString('en-US')} characters</button>`}`;
+  return html`<pre class="json" tabindex="0" role="region" aria-label=${label}>
+    ${cut ? text.slice(0, shownAtOnce) : text}
+    </pre>
+    ${cut &&
+      html`<button type="button"
+      onClick=${() => setAll(true)}>Show all ${text.length.toLocaleString('en-US')} characters</button>`}`;
 }
 
 // Restore is a button that brings back a version, or the last one.
@@ -136,7 +158,9 @@ export function Restore({name, id, version, onChanged, children}) {
     try {
       await call('document.restore', {collection: name, id, body: version ? {version: String(version)} : ''});
       onChanged();
-    } catch (fault) { setError(fault); }
+    } catch (fault) {
+      setError(fault);
+    }
   };
   return html`<button type="button" onClick=${restore}>${children}</button><${Fault} error=${error} />`;
 }
@@ -148,7 +172,16 @@ export function lazy(load, name) {
   return function Lazy(props) {
     const [module, setModule] = useState(loaded.get(load));
     const [error, setError] = useState(null);
-    useEffect(() => { if (!module) load().then(m => { loaded.set(load, m); setModule(m); }, () => setError('A part of the page cannot be loaded: is lapse running? Reload the page.')); }, []);
+    useEffect(() => {
+      if (!module)
+        load().then(
+          m => {
+            loaded.set(load, m);
+            setModule(m);
+          },
+          () => setError('A part of the page cannot be loaded: is lapse running? Reload the page.'),
+        );
+    }, []);
     return module ? html`<${module[name]} ...${props} />` : html`<${Fault} error=${error} />`;
   };
 }

@@ -21,22 +21,45 @@ export function remember(collection, address) {
 }
 
 // title is what an address asks for.
-const title = address => [...new URLSearchParams(address.split('?')[1])].map(([name, value]) => value === 'true' ? name : `${name} ${value}`).join(', ');
+const title = address =>
+  [...new URLSearchParams(address.split('?')[1])]
+    .map(([name, value]) => (value === 'true' ? name : `${name} ${value}`))
+    .join(', ');
 
 // Recent lists the queries of a collection. address is the one that is shown, empty if that is
 // of all documents.
 export function Recent({collection, address}) {
   const [name, setName] = useState('');
   const all = changes.value >= 0 && read(collection);
-  const change = next => { write(collection, next); setName(''); };
+  const change = next => {
+    write(collection, next);
+    setName('');
+  };
   const keep = e => {
     e.preventDefault();
-    change([...all.filter(q => q.name !== name.trim() && q.address !== address), {address, name: name.trim()}]);
+    change([
+      ...all.filter(q => q.name !== name.trim() && q.address !== address),
+      {address, name: name.trim()},
+    ]);
   };
   if (all.length === 0) return '';
   return html`<details class="card"><summary>Recent and named queries</summary>
-    <ul class="state">${all.toSorted((a, b) => Boolean(b.name) - Boolean(a.name)).map(q => html`<li key=${q.address}>${q.name && html`<strong>${q.name}</strong>: `}<a href=${q.address}><code>${title(q.address)}</code></a>
-      ${' '}<button type="button" class="more" aria-label="Forget ${q.name ?? title(q.address)}" onClick=${() => change(all.filter(other => other !== q))}>Forget</button></li>`)}</ul>
-    ${address && html`<form class="row" onSubmit=${keep}><label class="field">Name of the query that is shown <input required pattern=".*\\S.*" value=${name} onInput=${e => setName(e.target.value)} /></label><button>Keep</button></form>`}
+    <ul class="state">${all
+      .toSorted((a, b) => Boolean(b.name) - Boolean(a.name))
+      .map(
+        q => html`<li key=${q.address}>${q.name && html`<strong>${q.name}</strong>: `}
+          <a href=${q.address}><code>${title(q.address)}</code></a>
+      ${' '}
+        <button type="button" class="more" aria-label="Forget ${q.name ?? title(q.address)}"
+        onClick=${() => change(all.filter(other => other !== q))}>Forget</button>
+        </li>`,
+      )}</ul>
+    ${address &&
+      html`<form class="row" onSubmit=${keep}>
+      <label
+      class="field">Name of the query that is shown <input required pattern=".*\\S.*" value=${name}
+      onInput=${e => setName(e.target.value)} />
+      </label><button>Keep</button>
+      </form>`}
   </details>`;
 }

@@ -3,7 +3,13 @@ import {signal} from './vendor/libraries.js';
 
 function parse() {
   const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
-  const parts = path.split('/').map(part => { try { return decodeURIComponent(part); } catch { return part; } });
+  const parts = path.split('/').map(part => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  });
   return {parts, query: new URLSearchParams(query)};
 }
 
@@ -23,7 +29,9 @@ export const link = (...parts) => '#/' + parts.map(encodeURIComponent).join('/')
 
 // at is the fragment of a page with its query, an object or pairs. What is empty is left out.
 export function at(parts, query) {
-  const given = [...(Array.isArray(query) ? query : Object.entries(query))].filter(([, value]) => value !== '' && value !== undefined && value !== null && value !== false);
+  const given = [...(Array.isArray(query) ? query : Object.entries(query))].filter(
+    ([, value]) => value !== '' && value !== undefined && value !== null && value !== false,
+  );
   return link(...parts) + (given.length > 0 ? '?' + new URLSearchParams(given) : '');
 }
 

@@ -15,22 +15,29 @@ export const clock = () => Date.now() + offset;
 
 // setting is a choice that the browser keeps; the first is for those who have not chosen.
 function setting(name, choices) {
-  const kept = localStorage.getItem(name), chosen = signal(choices.includes(kept) ? kept : choices[0]);
+  const kept = localStorage.getItem(name),
+    chosen = signal(choices.includes(kept) ? kept : choices[0]);
   effect(() => localStorage.setItem(name, chosen.value));
   return chosen;
 }
 
 export const times = setting('lapse-times', ['utc', 'local', 'relative']);
 export const theme = setting('lapse-theme', ['auto', 'light', 'dark']);
-effect(() => { document.documentElement.dataset.theme = theme.value; });
+effect(() => {
+  document.documentElement.dataset.theme = theme.value;
+});
 
 // show writes an element's moment into it. The elements are rendered once, and keep up with
 // the clock and the switch by themselves.
 export function show(element) {
   const at = Number(element.dataset.ms);
   const left = Math.floor(at / 1000) - Math.floor(clock() / 1000);
-  const text = element.dataset.left === undefined ? moment(at, times.peek(), clock(), element.dataset.fine !== undefined)
-    : left > 0 ? `in ${duration(left)}` : 'expired';
+  const text =
+    element.dataset.left === undefined
+      ? moment(at, times.peek(), clock(), element.dataset.fine !== undefined)
+      : left > 0
+        ? `in ${duration(left)}`
+        : 'expired';
   if (element.textContent !== text) element.textContent = text;
   element.title = moment(at, times.peek() === 'utc' ? 'local' : 'utc', 0, true);
 }
@@ -39,7 +46,8 @@ effect(() => {
   if (times.value) document.querySelectorAll('time[data-ms]').forEach(show);
 });
 effect(() => {
-  if (now.value) document.querySelectorAll(times.value === 'relative' ? 'time[data-ms]' : 'time[data-left]').forEach(show);
+  if (now.value)
+    document.querySelectorAll(times.value === 'relative' ? 'time[data-ms]' : 'time[data-left]').forEach(show);
 });
 
 const pollEvery = 2000;
@@ -77,10 +85,12 @@ export function start() {
     setTimeout(loop, pollEvery);
   };
   setTimeout(loop, pollEvery);
-  effect(() => { if (!needsToken.value) poll(); });
+  effect(() => {
+    if (!needsToken.value) poll();
+  });
   const tick = () => {
     now.value = clock();
-    setTimeout(tick, 1000 - clock() % 1000);
+    setTimeout(tick, 1000 - (clock() % 1000));
   };
   tick();
 }
