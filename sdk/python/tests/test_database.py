@@ -1,5 +1,6 @@
 """Documents and collections against `lapse test`."""
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -95,7 +96,9 @@ async def test_a_batch_has_an_outcome_for_each_operation(lapse_server: Server) -
         assert [r.error and r.error.error for r in atomic] == ["failed_dependency", "document_exists"]
         assert await c.batch(iter([Op.delete("d")])) == [lapse.Result()]
         with pytest.raises(TypeError):
-            Op.create("a", {}, msg_id="x")
+            Op.create("a", {}, msg_id="x")  # type: ignore[call-arg]
+        with pytest.raises(TypeError):
+            Op.create("a", {}, expires=5)  # type: ignore[call-arg]
 
 
 async def test_queries_and_pages(lapse_server: Server) -> None:
@@ -164,11 +167,23 @@ async def test_clocks_begin_where_at_says_or_at_the_end_of_a_loaded_log(tmp_path
 async def test_a_server_that_cannot_start_is_an_error_that_says_why() -> None:
     for options, text in (
         ({"binary": "/nowhere/lapse"}, "cannot start /nowhere/lapse .*LAPSE_BINARY"),
+        ({"binary": sys.executable}, "cannot start"),
         ({"args": ["--store-dir", "x"]}, "store-dir"),
     ):
-        with pytest.raises(RuntimeError, match=text):
+        with pytest.raises(RuntimeError, match=text) as e:
             async with lapse.testing.start(**options):  # type: ignore[arg-type]
                 pass
+        assert "\n" not in str(e.value)
+
+
+async def test_a_database_that_cannot_be_opened_leaves_no_connection(lapse_server: Server) -> None:
+    before = asyncio.all_tasks()
+    with pytest.raises(ValueError, match="no time zone"):
+        await lapse_server.open(at=datetime(2026, 1, 1))
+    with pytest.raises(ValueError, match="above 0"):
+        await lapse_server.open(timeout=0)
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "raise SystemExit(3)", "pass"])

@@ -1,13 +1,14 @@
-"""Operations that are sent together."""
+"""Operations on documents, alone or together."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Unpack
 
 from .item import item_of, lifetime
 from .request import error_of
 from .types import Item, Result, WriteOptions
-from .values import Duration, given, unix, whole_seconds, with_ttl
+from .values import Duration, given, ttl_of, unix, whole_seconds
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Op:
     op: str
     id: str
     body: Any = None
-    rest: dict[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     content: bool = True
 
     @staticmethod
@@ -47,7 +48,8 @@ class Op:
     @staticmethod
     def touch(id: str, *, min_age: Duration | None = None, content: bool = False, if_match: str | None = None) -> "Op":
         """With `content` the item of the result has the document."""
-        return Op("touch", id, touch_body(min_age, content), given(ifMatch=if_match), content)
+        body = given(minAge=whole_seconds(min_age), content=content or None)
+        return Op("touch", id, body or None, given(ifMatch=if_match), content)
 
     @staticmethod
     def hold(id: str, reason: str | None = None) -> "Op":
@@ -62,30 +64,27 @@ class Op:
         return Op("restore", id, given(version=version) or None)
 
 
-def _write(op: str, id: str, value: dict[str, Any], **options: Unpack[WriteOptions]) -> Op:
-    if "msg_id" in options:
-        raise TypeError("an operation of a batch has no msg_id")
-    expire_at = options.get("expire_at")
-    rest = given(ifMatch=options.get("if_match"), expireAt=expire_at and unix(expire_at), keepDeadline=options.get("keep_deadline") or None)
-    return Op(op, id, with_ttl(value, options.get("ttl")), rest)
-
-
-def touch_body(min_age: Duration | None, content: bool) -> dict[str, Any] | None:
-    """Returns the body of a touch, None for none."""
-    return given(minAge=None if min_age is None else whole_seconds(min_age), content=content or None) or None
+def _write(
+    op: str,
+    id: str,
+    value: Any,
+    *,
+    ttl: Duration | None = None,
+    expire_at: datetime | None = None,
+    keep_deadline: bool = False,
+    if_match: str | None = None,
+) -> Op:
+    body = value if ttl is None or not isinstance(value, Mapping) else {**value, "ttl": ttl_of(ttl)}
+    return Op(op, id, body, given(ifMatch=if_match, expireAt=expire_at and unix(expire_at), keepDeadline=keep_deadline or None))
 
 
 def batch_of(operations: Iterable[Op], atomic: bool) -> dict[str, Any]:
     """Returns the body of a batch."""
-    return {"operations": [{"op": o.op, "id": o.id, **given(body=o.body), **(o.rest or {})} for o in operations], "atomic": atomic}
+    return {"operations": [{"op": o.op, "id": o.id, **given(body=o.body), **o.options} for o in operations], "atomic": atomic}
 
 
-def results_of(operations: list[Op], results: list[dict[str, Any]]) -> list[Result]:
-    """Returns the outcomes of operations, of the body of the reply."""
-    return [_result_of(o, r) for o, r in zip(operations, results, strict=True)]
-
-
-def _result_of(o: Op, r: dict[str, Any]) -> Result:
+def result_of(o: Op, r: dict[str, Any]) -> Result:
+    """Returns the outcome of an operation, of its part of the reply."""
     body = r.get("body")
     if r["code"] >= 400:
         return Result(error=error_of(r["code"], body or {}))

@@ -124,7 +124,7 @@ class Database:
         check_collection(name)
         body = given(
             defaultTtl=ttl_of(default_ttl),
-            warnBefore=None if warn_before is None else whole_seconds(warn_before),
+            warnBefore=whole_seconds(warn_before),
             indexingPolicy=indexing_policy,
             previousImages=previous_images,
             metadata=metadata,
@@ -151,15 +151,18 @@ async def connect(
 
     It connects again for as long as it takes, unless options say otherwise.
     """
+    if not servers:
+        raise ValueError("servers has no address of NATS")  # with which nats-py would never return
+    check_database(database)
     nc = Client()
     try:
-        async with asyncio.timeout(positive_seconds(timeout)):
-            await nc.connect(servers, **{"error_cb": quiet, "max_reconnect_attempts": -1, "reconnect_time_wait": 0.1, **options})
-    except (TimeoutError, OSError, nats.Error) as e:
-        await nc.close()
-        text = f"cannot connect to NATS ({nc.last_error or e}): check the address and the credentials"
-        raise LapseError(503, "unavailable", text) from e
-    try:
+        try:
+            async with asyncio.timeout(positive_seconds(timeout)):
+                await nc.connect(servers, **{"error_cb": quiet, "max_reconnect_attempts": -1, "reconnect_time_wait": 0.1, **options})
+        except (TimeoutError, OSError, nats.Error) as e:
+            text = f"cannot connect to NATS ({nc.last_error or e}): check the address and the credentials"
+            raise LapseError(503, "unavailable", text) from e
         yield Database(nc, database=database, timeout=timeout, read_your_writes=read_your_writes, api_prefix=api_prefix)
     finally:
-        await nc.close()
+        if nc.is_connecting or nc.is_connected or nc.is_reconnecting:  # else nats-py may fail to close it
+            await nc.close()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from .types import CollectionInfo, Item, Touched
+from .types import CollectionInfo, Item
 from .values import NEVER, moment_of
 
 
@@ -13,11 +13,6 @@ def item_of(body: dict[str, Any], lifetime: dict[str, Any]) -> Item:
     value = {name: member for name, member in body.items() if name not in ("_ts", "_etag")}
     etag = body["_etag"]
     return Item(value["id"], value, etag, int(etag), moment_of(body["_ts"]), **lifetime)
-
-
-def touched_of(body: dict[str, Any], lifetime: dict[str, Any]) -> Touched:
-    """Returns a version of unchanged content."""
-    return Touched(body["id"], body["_etag"], moment_of(body["_ts"]), **lifetime)
 
 
 def lifetime_of(headers: Mapping[str, str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
+from weakref import WeakSet
 
 import nats
 
@@ -94,47 +95,41 @@ class Server:
     ) -> None:
         binary = binary or os.environ.get("LAPSE_BINARY") or "lapse"
         flags = given(at=check_moment(at).isoformat() if isinstance(at, datetime) else at, load=load, cosmos=cosmos)
-        command = [
-            binary,
-            "test",
-            "--listen",
-            "127.0.0.1:0",
-            *(part for name, value in flags.items() for part in (f"--{name}", str(value))),
-        ]
+        command = [binary, "test", "--listen=127.0.0.1:0", *(f"--{name}={value}" for name, value in flags.items()), *args]
         env = {name: value for name, value in os.environ.items() if not name.upper().startswith("LAPSE_")}
+        guardian = [sys.executable, "-I", "-c", _GUARDIAN, *command]
         with tempfile.TemporaryFile() as log:
-            self._child = subprocess.Popen(
-                [sys.executable, "-I", "-c", _GUARDIAN, *command, *args],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=env,
-                start_new_session=True,
-            )
+            pipe = subprocess.PIPE
+            self._child = subprocess.Popen(guardian, stdin=pipe, stdout=pipe, stderr=log, env=env, start_new_session=True)
             assert self._child.stdout
             line = self._child.stdout.readline()
-            if not line:
-                self._child.wait()
+            try:
+                ready = json.loads(line)
+            except ValueError:
+                self.stop()
                 log.seek(0)
-                said = log.read()[-4096:].decode(errors="replace").strip()
-                raise RuntimeError(f"cannot start {binary} (the argument binary, or LAPSE_BINARY, names another): {said}")
-        ready = json.loads(line)
+                said = (log.read() + line).decode(errors="replace").strip().rpartition("\n")[2]
+                raise RuntimeError(f"cannot start {binary} (the argument binary, or LAPSE_BINARY, names another): {said}") from None
         self.url: str = ready["nats"]
         self.cosmos: str | None = ready.get("cosmos")
-        self._connections: list[Any] = []
+        self._connections: WeakSet[Any] = WeakSet()
 
     async def open(self, *, at: datetime | None = None, **options: Any) -> TestDatabase:
         """Opens an empty database, whose clock begins at a time, by default where the server's do. options are those of Database."""
         nc = await nats.connect(self.url, error_cb=quiet)
-        self._connections.append(nc)
-        db = TestDatabase(nc, database=f"t{os.getpid()}-{next(_numbers)}", **options)
-        await db._clock("open", None if at is None else {"at": check_moment(at).isoformat()})
+        self._connections.add(nc)
+        try:
+            db = TestDatabase(nc, database=f"t{os.getpid()}-{next(_numbers)}", **options)
+            await db._clock("open", None if at is None else {"at": check_moment(at).isoformat()})
+        except BaseException:
+            await nc.close()
+            raise
         return db
 
     async def close(self) -> None:
         """Closes the connections of its databases."""
-        while self._connections:
-            await self._connections.pop().close()
+        for nc in list(self._connections):
+            await nc.close()
 
     def stop(self) -> None:
         """Ends the server."""

@@ -16,14 +16,13 @@ class WriteOptions(TypedDict, total=False):
     `ttl` counts from this write and replaces a member `ttl` of the value; NEVER is for ever.
     `expire_at` is when the document expires, rounded up to a second. With `keep_deadline` it
     keeps the deadline that it has. `if_match` refuses the write unless the live version is
-    this one. A repeat with the same `msg_id` within two minutes changes nothing.
+    this one.
     """
 
     ttl: Duration | None
     expire_at: datetime | None
     keep_deadline: bool
     if_match: str | None
-    msg_id: str | None
 
 
 class FeedOptions(TypedDict, total=False):

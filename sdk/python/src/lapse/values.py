@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, overload
 
 Duration = timedelta | int | float | str
 """A length of time: a timedelta, seconds, or text such as "30m", "1h30m" or "7d"."""
@@ -32,8 +31,14 @@ def seconds(d: Duration) -> float:
     raise ValueError(f'{d!r} is no length of time: use a timedelta, seconds, or text such as "30m", "1h30m" or "7d"')
 
 
-def whole_seconds(d: Duration) -> int:
+@overload
+def whole_seconds(d: None) -> None: ...
+@overload
+def whole_seconds(d: Duration) -> int: ...
+def whole_seconds(d: Duration | None) -> int | None:
     """Returns a length of time in whole seconds. Raises ValueError if it has a fraction of a second."""
+    if d is None:
+        return None
     n = seconds(d)
     if n != int(n):
         raise ValueError(f"{d!r} is no whole number of seconds")
@@ -49,7 +54,7 @@ def positive_seconds(d: Duration) -> float:
 
 def ttl_of(ttl: Duration | None) -> int | None:
     """Returns a time to live as it is sent. Raises ValueError if it can't be one."""
-    return -1 if ttl == NEVER else None if ttl is None else whole_seconds(ttl)
+    return -1 if ttl == NEVER else whole_seconds(ttl)
 
 
 def check_moment(moment: datetime) -> datetime:
@@ -77,11 +82,6 @@ def moment_of_ms(ms: int) -> datetime:
 def given(**members: Any) -> dict[str, Any]:
     """Returns the members that are not None."""
     return {name: value for name, value in members.items() if value is not None}
-
-
-def with_ttl(value: Any, ttl: Duration | None) -> Any:
-    """Returns a document or patch with the option ttl, which replaces its member."""
-    return value if ttl is None or not isinstance(value, Mapping) else {**value, "ttl": ttl_of(ttl)}
 
 
 def dumps(value: Any) -> bytes:
