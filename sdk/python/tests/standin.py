@@ -54,6 +54,10 @@ class StandIn:
             raise answer
         return Message(answer.get("body", "").encode(), answer["headers"])
 
+    async def event(self, name: str, *args: Any) -> None:
+        """Tells what happened to the connection, as nats-py does."""
+        await getattr(self, f"_{name}_cb")(*args)
+
     def new_inbox(self) -> str:
         return "_INBOX.a"
 

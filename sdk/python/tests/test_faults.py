@@ -37,7 +37,6 @@ async def test_writes_and_feeds_go_on_when_the_server_is_killed(server: Serve) -
     async with lapse.connect(f"nats://127.0.0.1:{server.port}", timeout=60) as db:
         await db.create_collection("c")
         stop = asyncio.Event()
-        writing = asyncio.create_task(write(db, stop))
         read: dict[str, dict[int, None]] = {"": {}, "d": {}}  # each sequence in the order of its first time
         repeats = 0
         more = asyncio.Event()
@@ -57,6 +56,7 @@ async def test_writes_and_feeds_go_on_when_the_server_is_killed(server: Serve) -
                 await more.wait()
 
         async with asyncio.TaskGroup() as group:
+            writing = group.create_task(write(db, stop))
             readers = [group.create_task(follow(durable)) for durable in read]
             for _ in range(2):
                 await reach(max(map(len, read.values())) + 50)

@@ -9,11 +9,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from nats import errors as nats
 from process import Proxy
+from standin import StandIn
 from test_request import facts, refused
 from vectors import listed
 
 import lapse
+from lapse.durable import Durable
 from lapse.log import Log
 from lapse.testing import Server, TestDatabase
 
@@ -198,6 +201,57 @@ async def test_a_feed_fails_when_its_consumer_is_deleted_or_its_connection_is_cl
             assert facts(e)[:2] == (503, "unavailable") and "closed" in str(e)
 
 
+def reader_of(nc: StandIn) -> Durable:
+    return Durable(log_of(nc.database()), {"name": "d", "config": {"ack_wait": 3 * 10**9}}, None)
+
+
+async def test_a_feed_of_a_connection_that_drains_is_refused() -> None:
+    async def subscribe(*_: Any, **options: Any) -> None:
+        raise nats.ConnectionDrainingError
+
+    nc = StandIn(lambda sent, n: None)
+    nc.subscribe = subscribe  # type: ignore[method-assign]
+    assert facts(await refused(reader_of(nc).open())) == (503, "unavailable", True)
+
+
+async def test_a_reader_that_fails_unexpectedly_ends_the_feed() -> None:
+    async def publish(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    nc = StandIn(lambda sent, n: None)
+    nc.publish = publish  # type: ignore[method-assign]
+    reader = reader_of(nc)
+    await reader.open()
+    async with asyncio.timeout(5):
+        with pytest.raises(ZeroDivisionError):
+            await reader.next()
+
+
+async def test_a_handle_that_is_cancelled_again_while_it_ends_leaves_nothing(db: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    await create(db, 0, 1)
+    before = asyncio.all_tasks()
+    started, ending = asyncio.Event(), asyncio.Event()
+
+    async def handler(event: lapse.Event) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def end(_: object) -> None:
+        ending.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("lapse.handle._Counter.end", end)
+    task = asyncio.create_task(db.handle(handler, durable="d", poison=(2, handler), **CREATED))  # type: ignore[arg-type]
+    for reached in (started, ending):
+        await reached.wait()
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0.01)
+    assert asyncio.all_tasks() == before
+    assert await ids(db, durable="d", until="now", **CREATED) == ["0"]
+
+
 async def test_a_feed_goes_on_without_its_consumer_and_after_cuts_without_gaps_or_repeats(lapse_server: Server, db: TestDatabase) -> None:
     await create(db, 0, 1000)
     seen: list[str | None] = []
@@ -229,11 +283,8 @@ async def test_at_most_500_events_or_16_mib_are_read_ahead(db: TestDatabase, dur
             seen += 1
             if seen % (most // 2) == 0:
                 await asyncio.sleep(0.05)  # the reader fetches what it may
-                if durable:
-                    ahead = max(ahead, (await log_of(db).consumer(durable) or {})["num_ack_pending"])
-                else:
-                    [info] = await readers(db)
-                    ahead = max(ahead, info["delivered"]["consumer_seq"] - seen)
+                info = await log_of(db).consumer(durable) if durable else (await readers(db))[0]
+                ahead = max(ahead, (info or {})["delivered"]["consumer_seq"] - seen)
     assert most / 4 <= ahead <= most
 
 

@@ -1,7 +1,9 @@
 """Requests: what is sent again, and what an error says."""
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,6 +13,7 @@ from process import Proxy
 from standin import StandIn, reply
 
 import lapse
+from lapse.log import Log
 from lapse.testing import Server, TestDatabase
 
 OK = reply(200, '{"id":"a","_ts":1,"_etag":"7"}')
@@ -79,12 +82,61 @@ async def test_a_batch_whose_reply_is_lost_may_have_been_applied_and_is_not_sent
     assert len(nc.sent) == 1
 
 
+async def test_a_call_that_waited_for_the_connection_waits_for_a_process_too() -> None:
+    answers = [nats.NoRespondersError(), UNAVAILABLE, OK]
+    nc = StandIn(lambda sent, n: answers[n - 1])
+    nc.is_connected = False
+    call = asyncio.create_task(nc.database().collection("c").upsert("a", {}))
+    await asyncio.sleep(0)
+    nc.is_connected = True
+    await nc.event("reconnected")
+    assert (await call).etag == "7"
+    nc = StandIn(lambda sent, n: nats.NoRespondersError())
+    nc.is_connected = False
+    call = asyncio.create_task(nc.database(timeout=0.3).collection("c").upsert("a", {}))
+    await asyncio.sleep(0)
+    nc.is_connected = True
+    await nc.event("reconnected")
+    assert facts(await refused(call)) == (503, "unavailable", True)
+    assert len(nc.sent) > 1
+
+
+async def test_a_batch_outlasts_the_return_of_the_connection_and_ends_with_its_loss() -> None:
+    nc = StandIn(lambda sent, n: None)
+    call = asyncio.create_task(refused(nc.database().collection("c").batch([])))
+    await nc.received.wait()
+    await nc.event("reconnected")
+    done, _ = await asyncio.wait({call}, timeout=0.01)
+    assert not done
+    await nc.event("disconnected")
+    assert facts(await call) == (504, "timeout", False)
+
+
+async def test_a_cancellation_that_nats_py_swallows_while_it_flushes_is_raised() -> None:
+    async def publish(*_: Any) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    nc = StandIn(lambda sent, n: None)
+    nc.publish = publish  # type: ignore[method-assign]
+    task = asyncio.create_task(Log(nc.database()._requests, None).publish("a"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_an_error_passes_between_processes() -> None:
+    e = pickle.loads(pickle.dumps(lapse.LapseError(504, "timeout", "m", False)))
+    assert (*facts(e), str(e)) == (504, "timeout", False, "m")
+
+
 async def test_what_nats_does_not_permit_is_an_error_at_once() -> None:
     nc = StandIn(lambda sent, n: None)
     call = asyncio.create_task(refused(nc.database().collection("c").get("A")))
     await nc.received.wait()
     text = 'nats: permissions violation for publish to "lapse.main.api.document.get.c.a"'  # nats-py has it in lower case
-    await getattr(nc, "_error_cb")(nats.Error(text))  # noqa: B009
+    await nc.event("error", nats.Error(text))
     e = await call
     assert facts(e) == (503, "unavailable", False) and text in str(e)
 
@@ -161,3 +213,45 @@ async def test_a_server_that_is_not_there_is_an_error_in_time() -> None:
         async with lapse.connect("nats://127.0.0.1:1", timeout=0.3):
             pass
     assert facts(e.value) == (503, "unavailable", True)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"servers": "nats://"}, "cannot connect to NATS .*hostname"),
+        ({"servers": ["nats://a:b"]}, "cannot connect to NATS .*url"),
+        ({"servers": []}, "no address"),
+        ({"timeout": 0}, "above 0"),
+        ({"timeout": 0.2, "database": "A"}, "database name"),
+    ],
+    ids=lambda v: str(v)[:40],
+)
+async def test_bad_arguments_of_a_connection_are_errors(options: dict[str, Any], text: str) -> None:
+    with pytest.raises((lapse.LapseError, ValueError), match=text):
+        async with lapse.connect(**options):
+            pass
+
+
+async def test_a_cancelled_connect_closes_its_connection() -> None:
+    connected, ended = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload":1024}\r\n')
+        await reader.readline()  # CONNECT
+        connected.set()
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async def connect(port: int) -> None:
+        async with lapse.connect(f"nats://127.0.0.1:{port}"):
+            pass
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        task = asyncio.create_task(connect(server.sockets[0].getsockname()[1]))
+        await connected.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(5):
+            await ended.wait()

@@ -104,7 +104,7 @@ class Durable(Reader):
     async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
         try:
             await task()
-        except LapseError as e:
+        except Exception as e:
             self.fail(e)
 
     def receive(self, msg: Msg) -> None:

@@ -14,3 +14,6 @@ class LapseError(Exception):
         self.code = code
         self.error = error
         self.retryable = code in (429, 503, 504) if retryable is None else retryable
+
+    def __reduce__(self) -> tuple[type, tuple[int, str, str, bool]]:
+        return LapseError, (self.code, self.error, str(self), self.retryable)  # to another process

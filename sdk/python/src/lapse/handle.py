@@ -172,6 +172,8 @@ async def handle(log: Log, handler: Handler, choice: Choice, workers: int, poiso
     except BaseExceptionGroup as e:
         raise e.exceptions[0] from None
     finally:
-        if handling.counter:
-            await handling.counter.end()
-        await reader.close()
+        try:
+            if handling.counter:
+                await handling.counter.end()
+        finally:
+            await reader.close()

@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from nats.aio.client import Client
@@ -51,8 +52,9 @@ class Link:
         self.denials: dict[Callable[[LapseError], None], str] = {}  # whom to tell, by subject
         self._calls: set[asyncio.Task[Msg]] = set()
         # nats-py has one callback for each event, and no way to add another.
-        for name in ("_disconnected_cb", "_reconnected_cb", "_closed_cb"):
-            _chain(nc, name, self._changed)
+        for name in ("_disconnected_cb", "_closed_cb"):
+            _chain(nc, name, self._ended)
+        _chain(nc, "_reconnected_cb", self._ring)
         _chain(nc, "_error_cb", self._failed)
 
     async def request(self, subject: str, data: bytes, headers: dict[str, str] | None, timeout: float) -> Msg:
@@ -78,9 +80,12 @@ class Link:
             raise Lost("the connection ended")
         return call.result()
 
-    def _changed(self) -> None:
+    def _ended(self) -> None:
         for call in self._calls:
             call.cancel()
+        self._ring()
+
+    def _ring(self) -> None:
         for bell in self.bells:
             bell.ring()
 
@@ -88,6 +93,17 @@ class Link:
         if match := re.search(r'permissions violation for \w+ to "(.+?)"', str(e)):
             for tell in [tell for tell, subject in self.denials.items() if subject.lower() == match[1]]:
                 tell(denied(str(e)))
+
+
+@contextmanager
+def cancellable() -> Iterator[None]:
+    """Raises a cancellation in its body that nats-py swallows, as it does while it flushes."""
+    task = asyncio.current_task()
+    assert task
+    before = task.cancelling()
+    yield
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def _chain(nc: Client, name: str, then: Callable[..., None]) -> None:

@@ -11,6 +11,7 @@ from nats import errors as nats
 from nats.aio.msg import Msg
 
 from .errors import LapseError
+from .link import cancellable
 from .request import Call, Requests
 
 NO_MESSAGE = 10037
@@ -81,7 +82,7 @@ class Log:
     async def publish(self, subject: str, body: Any = None, reply: str = "") -> None:
         """Publishes; what does not fit while the connection is away is lost. Raises a LapseError if it is closed."""
         self.check_open()
-        with suppress(nats.Error):
+        with cancellable(), suppress(nats.Error):
             await self.nc.publish(subject, body if isinstance(body, bytes) else json.dumps(body).encode(), reply)
 
     async def state(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from .window import MAX_BYTES, MAX_EVENTS
 
 _HEARTBEAT = 2  # seconds in which the server reports that a consumer lives
 _STANDSTILL = 30  # seconds that a reader with an end waits for its next message
-_BATCH, _BYTES = MAX_EVENTS // 4, MAX_BYTES // 4  # of one pull; twice as much may be handed out and not done
+_BATCH, _BYTES = MAX_EVENTS // 2, MAX_BYTES // 2  # of one pull, of which two may be open
 
 
 class Ordered(Reader):
@@ -32,7 +32,6 @@ class Ordered(Reader):
         self._begin = begin
         self._end = end
         self._consumers = 0
-        self._held_events = self._held_bytes = 0  # handed out and not done
 
     async def open(self) -> None:
         """Creates a consumer that begins after the last message."""
@@ -69,10 +68,6 @@ class Ordered(Reader):
     async def next(self) -> Delivery | None:
         since = now()
         while True:
-            if self._held_events >= 2 * _BATCH or self._held_bytes >= 2 * _BYTES:
-                await self.bell.wait()
-                since = now()
-                continue
             step = await self._step() if self.log.nc.is_connected else "lost"
             if isinstance(step, Delivery):
                 return step
@@ -105,8 +100,6 @@ class Ordered(Reader):
             return "lost"
         self._requested -= 1
         self._stalls, self._begin = 0, d.seq + 1
-        self._held_events += 1
-        self._held_bytes += d.size
         return d
 
     async def _control(self, msg: Msg) -> Literal["lost"] | None:
@@ -142,9 +135,7 @@ class Ordered(Reader):
             await self.log.request("CONSUMER.DELETE", self._name + auditor, None, _HEARTBEAT)
 
     async def done(self, d: Delivery) -> None:
-        self._held_events -= 1
-        self._held_bytes -= d.size
-        self.bell.ring()
+        pass  # it is not stored
 
     async def close(self) -> None:
         await self.stop()

@@ -8,9 +8,8 @@ from typing import Any
 from nats import errors as nats
 from nats.aio.msg import Msg
 
-from .errors import LapseError
 from .event import Delivery
-from .link import Bell
+from .link import Bell, cancellable
 from .log import Log
 
 POLL = 0.05  # seconds after which to ask again for what nobody announces
@@ -23,7 +22,7 @@ class Reader(ABC):
         self.log = log
         self.bell = Bell()
         self.inbox: str = log.nc.new_inbox()
-        self.failure: LapseError | None = None  # why no more messages come
+        self.failure: Exception | None = None  # why no more messages come
         self._subscription: Any = None
         log.link.bells.add(self.bell)
 
@@ -43,7 +42,7 @@ class Reader(ABC):
     def receive(self, msg: Msg) -> None:
         """Handles a message, or a status of JetStream."""
 
-    def fail(self, e: LapseError) -> None:
+    def fail(self, e: Exception) -> None:
         """Ends the reader with an error."""
         self.failure = self.failure or e
         self.bell.ring()
@@ -53,7 +52,11 @@ class Reader(ABC):
         self.log.check_open()
         await self._unsubscribe()
         self.log.link.denials[self.fail] = subject
-        self._subscription = await self.log.nc.subscribe(subject, cb=self._received)
+        try:
+            with cancellable():
+                self._subscription = await self.log.nc.subscribe(subject, cb=self._received)
+        except nats.Error:  # the connection drains
+            raise self.log.requests.closed() from None
 
     async def stop(self) -> None:
         """Ends the subscription."""
@@ -63,7 +66,7 @@ class Reader(ABC):
 
     async def _unsubscribe(self) -> None:
         if self._subscription is not None:
-            with suppress(nats.Error):  # the connection is closed
+            with cancellable(), suppress(nats.Error):  # the connection is closed
                 await self._subscription.unsubscribe()
 
     async def _received(self, msg: Msg) -> None:

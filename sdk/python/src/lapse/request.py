@@ -65,9 +65,11 @@ class Requests:
         data = b"" if call.body is None else dumps(call.body)
         headers = self._headers_of(call)
         sent = False  # an earlier attempt may have been applied
+        waited = False  # the connection was away, and so the process that serves may be
         while True:
             try:
                 while not self.nc.is_connected and not self.nc.is_closed:
+                    waited = True
                     if now() >= until:
                         raise LapseError(504, "timeout", "the connection to NATS did not come back in time: try again")
                     await self.link.bell.wait(until - now())
@@ -76,9 +78,10 @@ class Requests:
             except (Lost, LapseError) as e:
                 lost = isinstance(e, Lost)
                 sent = sent or lost
-                again = call.kind != "once" and sent and not self.nc.is_closed and (not isinstance(e, LapseError) or e.retryable)
+                retryable = not isinstance(e, LapseError) or e.retryable
+                again = retryable and call.kind != "once" and (sent or waited) and not self.nc.is_closed
                 if not again or now() + _PAUSE >= until:
-                    raise self._unanswered(call.kind) if lost or again else e from None
+                    raise self._unanswered(call.kind) if lost or (again and sent) else e from None
             await self.link.bell.wait(_PAUSE)
 
     async def _attempt(self, subject: str, data: bytes, headers: dict[str, str] | None, timeout: float) -> Msg:
