@@ -40,6 +40,8 @@ def test_the_wheel_is_installed_by_pip_and_the_manual_runs(tmp_path: Path) -> No
     [wheel] = tmp_path.glob("lapsedb-*.whl")
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
     assert (Path(site) / "lapse" / "py.typed").exists()
+    [license] = Path(site).glob("lapsedb-*.dist-info/licenses/LICENSE")
+    assert license.read_bytes() == (SDK.parents[1] / "LICENSE").read_bytes()
 
     names = ["session.py", "app.py", "feed.py", "test_example.py", "kit.py"]
     blocks = re.findall(r"^```python\n(.*?)^```$", MANUAL.read_text(), re.DOTALL | re.MULTILINE)
