@@ -127,6 +127,9 @@ async def test_queries_and_pages(lapse_server: Server) -> None:
         assert (await refused(ids(where="doc.n >"))).error == "bad_query"
         with pytest.raises(TypeError, match="pagesize"):
             c.query(pagesize=3)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="limit"):
+            await c.count(limit=3)  # type: ignore[call-arg]
+        assert (await refused(ids(page_size=0))).error == "bad_request"
 
 
 async def test_history_and_forecast(lapse_server: Server) -> None:

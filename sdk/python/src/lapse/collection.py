@@ -8,7 +8,7 @@ from .errors import LapseError
 from .event import event_of
 from .item import item_of, lifetime_of
 from .names import check_collection, token_of
-from .query import CountOptions, Query, QueryOptions, read_headers
+from .query import CountOptions, Query, QueryOptions, check, filter_of, read_headers
 from .request import Call, Requests
 from .types import Event, Item, Result, Touched, WriteOptions
 from .values import Duration, given, moment_of, ttl_of, whole_seconds
@@ -98,7 +98,10 @@ class Collection:
 
     async def count(self, **options: Unpack[CountOptions]) -> int:
         """Counts the documents that match."""
-        return await Query(self._requests, self.name, options).count()
+        check(options, CountOptions)
+        call = Call(f"api.query.{self.name}", "read", {**filter_of(options), "count": True}, read_headers(options.get("min_seq")))
+        n: int = (await self._requests.ask(call))["count"]
+        return n
 
     async def forecast(
         self,

@@ -48,12 +48,11 @@ class QueryOptions(CountOptions, total=False):
 class Query:
     """The documents that match: `async for` yields items, `pages` pages. Each loop sends the query anew."""
 
-    def __init__(self, requests: Requests, collection: str, options: CountOptions | QueryOptions) -> None:
-        if unknown := options.keys() - QueryOptions.__annotations__.keys():
-            raise TypeError(f"a query has no option {', '.join(sorted(unknown))}")
+    def __init__(self, requests: Requests, collection: str, options: QueryOptions) -> None:
+        check(options, QueryOptions)
         self._requests = requests
         self._collection = collection
-        self._options: QueryOptions = {**options}
+        self._options = options
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         async for page in self.pages():
@@ -63,14 +62,20 @@ class Query:
     async def pages(self) -> AsyncIterator[Page]:
         """Yields pages. One that would look at too much for the server is asked for again in smaller ones."""
         o = self._options
-        body = {**_filter_of(o), **_shape_of(o), "deadlines": True}
-        limit, cursor = o.get("limit"), o.get("cursor")
-        most = o.get("page_size") or (100 if limit is None else min(limit, 1000))
+        order, select, limit, cursor, most = o.get("order_by"), o.get("select"), o.get("limit"), o.get("cursor"), o.get("page_size")
+        body = filter_of(o) | given(
+            orderBy=order and [{"path": by} if isinstance(by, str) else by for by in order],
+            select=None if select is None else list(dict.fromkeys([*select, "/id", "/_etag", "/_ts"])),
+            deadlines=True,
+        )
+        if most is None:
+            most = 100 if limit is None else min(limit, 1000)
         size, good = most, 0
         while True:
             asked = size if limit is None else min(size, limit)
+            call = Call(f"api.query.{self._collection}", "read", body | given(limit=asked, cursor=cursor), read_headers(o.get("min_seq")))
             try:
-                reply = await self.send({**body, "limit": asked, **given(cursor=cursor)})
+                reply = await self._requests.ask(call)
             except LapseError as e:
                 if e.code != 413 or asked <= 1:
                     raise
@@ -86,14 +91,11 @@ class Query:
             if not cursor or limit == 0:
                 return
 
-    async def count(self) -> int:
-        """Returns the number of documents."""
-        n: int = (await self.send({**_filter_of(self._options), "count": True}))["count"]
-        return n
 
-    async def send(self, body: dict[str, Any]) -> Any:
-        """Sends a query and returns its reply."""
-        return await self._requests.ask(Call(f"api.query.{self._collection}", "read", body, read_headers(self._options.get("min_seq"))))
+def check(options: Mapping[str, Any], known: type) -> None:
+    """Raises TypeError for an option that is none of a query, or of a count."""
+    if unknown := options.keys() - known.__annotations__.keys():
+        raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
 
 
 def read_headers(min_seq: int | None) -> dict[str, str | None]:
@@ -101,23 +103,16 @@ def read_headers(min_seq: int | None) -> dict[str, str | None]:
     return {"Lapse-Min-Seq": None if min_seq is None else str(min_seq)}
 
 
-def _item_of(d: dict[str, Any]) -> Item:
-    life = lifetime(d.pop("_deadline", None), d.pop("_rule", None), d.pop("_hold", None))
-    return item_of(d, life)
-
-
-def _filter_of(o: CountOptions) -> dict[str, Any]:
+def filter_of(o: CountOptions) -> dict[str, Any]:
+    """Returns the members of a request that choose documents."""
     due = o.get("due")
     bounds = None if due is None else given(**{name: _moment(moment) for name, moment in due.items()})
     return given(where=o.get("where"), params=o.get("params"), idPrefix=o.get("id_prefix"), held=o.get("held"), due=bounds)
 
 
-def _shape_of(o: QueryOptions) -> dict[str, Any]:
-    order, select = o.get("order_by"), o.get("select")
-    return given(
-        orderBy=order and [{"path": by} if isinstance(by, str) else by for by in order],
-        select=None if select is None else list(dict.fromkeys([*select, "/id", "/_etag", "/_ts"])),
-    )
+def _item_of(d: dict[str, Any]) -> Item:
+    life = lifetime(d.pop("_deadline", None), d.pop("_rule", None), d.pop("_hold", None))
+    return item_of(d, life)
 
 
 def _moment(moment: datetime | timedelta | int | str | None) -> int | str | None:
