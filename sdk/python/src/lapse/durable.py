@@ -151,7 +151,7 @@ class Durable(Reader):
         self._pull = pull = _Pull(f"{self.inbox}.{self._pulls}", request["batch"])
         group = ({"group": _GROUP, "id": self._pin} if self._pin else {"group": _GROUP}) if self.window.pinned else {}
         body = {**request, "expires": round(self.every * 1.35e9), **group}
-        await self.log.publish(f"{self.log.api}CONSUMER.MSG.NEXT.{self.log.stream}.{self.name}", body, pull.reply)
+        await self.log.pull(self.name, body, pull.reply)
         until = now() + 2 * self.every
         while pull.open > 0 and not pull.status and now() < until and self.log.nc.is_connected and not self._stopped:
             await self.bell.wait(until - now())

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -26,36 +27,32 @@ def _bad_request(text: str) -> LapseError:
     return LapseError(400, "bad_request", text)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """The options of a feed. Raises ValueError for a moment or length of time that can't be, else a LapseError."""
 
-    def __init__(
-        self,
-        *,
-        durable: str | None = None,
-        collection: str | None = None,
-        types: list[str] | None = None,
-        from_: int | datetime | Literal["start"] | None = None,
-        until: int | datetime | Literal["now"] | None = None,
-        ack_wait: Duration | None = None,
-    ) -> None:
-        for bound, word in ((from_, "start"), (until, "now")):
+    durable: str | None = None
+    collection: str | None = None
+    types: list[str] | None = None
+    from_: int | datetime | Literal["start"] | None = None
+    until: int | datetime | Literal["now"] | None = None
+    ack_wait: Duration | None = None
+
+    def __post_init__(self) -> None:
+        for bound, word in ((self.from_, "start"), (self.until, "now")):
             if isinstance(bound, datetime):
                 check_moment(bound)
             elif bound is not None and bound != word and (type(bound) is not int or bound < 0):
                 raise ValueError(f'{bound!r} is no sequence, no datetime and not "{word}"')
-        wait = None if ack_wait is None else seconds(ack_wait)
-        if wait is not None and not 1 <= wait <= 3600:
-            raise ValueError(f"ack wait {ack_wait!r}: use 1 s to 1 h")
-        if durable is not None and not re.fullmatch(r"[^\s.*>/\\]+", durable):
+        if self.ack_wait is not None and not 1 <= seconds(self.ack_wait) <= 3600:
+            raise ValueError(f"ack wait {self.ack_wait!r}: use 1 s to 1 h")
+        if self.durable is not None and not re.fullmatch(r"[^\s.*>/\\]+", self.durable):
             raise _bad_request("the durable name is not legal: use letters, digits, _ and -")
-        if collection is not None and collection != "_invalid":
-            check_collection(collection)
-        for type_ in types or ():
+        if self.collection is not None and self.collection != "_invalid":
+            check_collection(self.collection)
+        for type_ in self.types or ():
             if type_ not in _TYPES:
                 raise _bad_request(f"unknown event type {json.dumps(type_)}: use {', '.join(_TYPES)}")
-        self.durable, self.collection, self.types, self.ack_wait = durable, collection, types, wait
-        self.from_, self.until = from_, until
 
     def filters(self, log: Log) -> list[str]:
         """Returns the subjects of the chosen events."""
@@ -83,7 +80,8 @@ class Choice:
 
     async def consumer(self, log: Log) -> dict[str, Any]:
         """Returns the consumer of the durable."""
-        return await open_consumer(log, self.durable or "", self.filters(log), self.ack_wait, lambda: self.begin(log))
+        wait = None if self.ack_wait is None else seconds(self.ack_wait)
+        return await open_consumer(log, self.durable or "", self.filters(log), wait, lambda: self.begin(log))
 
 
 class Feed:

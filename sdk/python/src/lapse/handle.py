@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -11,7 +12,6 @@ from .errors import LapseError
 from .event import Delivery
 from .feed import Choice, open_feed, read
 from .log import Log, Refusal
-from .reader import Reader
 from .types import Event
 
 Handler = Callable[[Event], Awaitable[object]]
@@ -43,16 +43,16 @@ def tries_of(text: str | None, seq: int, times: int, limit: int) -> tuple[int, b
 
 
 class _Counter:
-    """Counts the tries of a durable's events up to a limit, in the metadata of its consumer."""
+    """Counts the tries of a durable's events up to a limit, in the metadata of its consumer; without a limit, only here."""
 
-    def __init__(self, durable: Durable, limit: int) -> None:
+    def __init__(self, durable: Durable, limit: int | None) -> None:
         self._durable = durable
-        self._limit = limit
+        self._limit = limit or 0
         self.first: int | None = None  # the first event that was handed out: those after it were only delivered with it
         self.failed: dict[int, int] = {}
 
     def _records(self, d: Delivery) -> bool:
-        return d.seq == self.first and d.times > 1
+        return self._limit > 0 and d.seq == self.first and d.times > 1
 
     async def begin(self, d: Delivery) -> tuple[int, BaseException | None]:
         """Returns the tries of an event that failed before this process, and the error of the last one if it is certain."""
@@ -81,7 +81,7 @@ class _Counter:
 
     async def end(self) -> None:
         """Writes the tries of the event with which the next reader begins, without one that was interrupted."""
-        if self._durable.window.unacked:
+        if self._limit and self._durable.window.unacked:
             seq = min(self._durable.window.unacked)
             with suppress(LapseError):  # or it is tried once more
                 await self._write({"seq": seq, "failed": self.failed.get(seq, 0)})
@@ -96,19 +96,19 @@ class _Counter:
 class _Handling:
     """Handles the events of one feed. Those of one document are handled in order, one after another."""
 
-    def __init__(self, reader: Reader, handler: Handler, workers: int, poison: Poison | None) -> None:
+    def __init__(self, reader: Durable, handler: Handler, workers: int, poison: Poison | None) -> None:
         self._reader = reader
         self._handler = handler
-        self._poison = poison
+        self._tries: float = poison[0] if poison else math.inf
+        self._other = poison and poison[1]
         self._slots = asyncio.Semaphore(workers)
         self._lanes: dict[tuple[str, str | None], asyncio.Task[None]] = {}  # by document, until its last event is handled
-        self.counter = _Counter(reader, poison[0]) if poison and isinstance(reader, Durable) else None
+        self.counter = _Counter(reader, poison and poison[0])
 
     async def run(self, choice: Choice, end: int | None) -> None:
         async with asyncio.TaskGroup() as group:
             async for event, d in read(choice, self._reader, end):
-                if self.counter and self.counter.first is None:
-                    self.counter.first = d.seq
+                self.counter.first = self.counter.first or d.seq
                 key = (event.collection, event.id)
                 alone = event.id is None
                 before = set(self._lanes.values()) if alone else {self._lanes[key]} if key in self._lanes else set()
@@ -126,33 +126,27 @@ class _Handling:
 
     async def _handle(self, event: Event, d: Delivery) -> None:
         """Calls the handler until it returns, or the poison handler after its last try."""
-        failed, error = await self.counter.begin(d) if self.counter else (0, None)
+        failed, error = await self.counter.begin(d)
         retry = _FIRST_RETRY
-        while self._poison is None or failed < self._poison[0]:
-            if refused := await self.counter.begin_try(d, failed) if self.counter else None:
-                error = refused
+        while failed < self._tries:
+            error = await self.counter.begin_try(d, failed)
+            if error:
                 break
             try:
                 await self._handler(event)
+                break
             except (Exception, asyncio.CancelledError) as e:
                 if (task := asyncio.current_task()) and task.cancelling():
                     raise  # the end of the feed is no failure of the event
                 error = e
-            else:
-                return self._forget(d)
             failed += 1
-            if self.counter:
-                self.counter.failed[d.seq] = failed
-            if self._poison is None or failed != self._poison[0]:
+            self.counter.failed[d.seq] = failed
+            if failed < self._tries:
                 await asyncio.sleep(retry)
                 retry = min(2 * retry, _LAST_RETRY)
-        if self._poison and error:
-            await self._poison[1](event, error)
-        self._forget(d)
-
-    def _forget(self, d: Delivery) -> None:
-        if self.counter:
-            self.counter.failed.pop(d.seq, None)
+        if self._other and error:
+            await self._other(event, error)
+        self.counter.failed.pop(d.seq, None)
 
 
 async def handle(log: Log, handler: Handler, choice: Choice, workers: int, poison: Poison | None) -> None:
@@ -166,6 +160,7 @@ async def handle(log: Log, handler: Handler, choice: Choice, workers: int, poiso
     if feed is None:
         return
     reader, end = feed
+    assert isinstance(reader, Durable)
     handling = _Handling(reader, handler, workers, poison)
     try:
         await handling.run(choice, end)
@@ -173,7 +168,6 @@ async def handle(log: Log, handler: Handler, choice: Choice, workers: int, poiso
         raise e.exceptions[0] from None
     finally:
         try:
-            if handling.counter:
-                await handling.counter.end()
+            await handling.counter.end()
         finally:
             await reader.close()

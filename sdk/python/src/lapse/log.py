@@ -14,8 +14,8 @@ from .errors import LapseError
 from .link import cancellable
 from .request import Call, Requests
 
-NO_MESSAGE = 10037
-NO_CONSUMER = 10014
+_NO_MESSAGE = 10037
+_NO_CONSUMER = 10014
 
 
 class Refusal(LapseError):
@@ -38,10 +38,18 @@ class Log:
         self.events = f"lapse.{requests.database}.events."
         self.api = f"{(prefix or '$JS.API').removesuffix('.')}."
 
-    async def request(self, verb: str, name: str = "", body: Any = None, timeout: float | None = None) -> Any:
-        """Sends a request about the log, or about its consumer name, to JetStream. Raises a LapseError, or Refusal."""
+    async def request(self, verb: str, name: str = "", body: Any = None, timeout: float | None = None, missing: int = 0) -> Any:
+        """Sends a request about the log, or about its consumer name, to JetStream.
+
+        Raises a LapseError, or a Refusal. A Refusal of the kind `missing` is None.
+        """
         subject = f"{self.api}{verb}.{self.stream}{name and '.' + name}"
-        return await self.requests.exchange(Call("", "read", body, timeout=timeout), subject, self._read)
+        try:
+            return await self.requests.exchange(Call("", "read", body, timeout=timeout), subject, self._read)
+        except Refusal as e:
+            if e.kind == missing:
+                return None
+            raise
 
     def _read(self, msg: Msg) -> Any:
         reply = json.loads(msg.data)
@@ -50,7 +58,7 @@ class Log:
             known = {
                 10059: f'database "{db}" has no log at {self.api}>: start lapse serve --database {db}, connect to the NATS server and '
                 "account that has it, or set api_prefix to the prefix at which this account imports it",
-                NO_CONSUMER: "the consumer of the feed was deleted: continue from the last sequence",
+                _NO_CONSUMER: "the consumer of the feed was deleted: continue from the last sequence",
                 10026: f"stream {self.stream} has reached its limit of consumers: remove unused ones (nats consumer ls {self.stream}, "
                 "nats consumer rm), and try again",
             }
@@ -60,12 +68,7 @@ class Log:
 
     async def consumer(self, name: str, timeout: float | None = None) -> dict[str, Any] | None:
         """Returns the state of a consumer, None if there is none."""
-        try:
-            info: dict[str, Any] = await self.request("CONSUMER.INFO", name, None, timeout)
-        except Refusal as e:
-            if e.kind == NO_CONSUMER:
-                return None
-            raise
+        info: dict[str, Any] | None = await self.request("CONSUMER.INFO", name, None, timeout, _NO_CONSUMER)
         return info
 
     async def create_consumer(self, config: dict[str, Any], action: str = "create") -> dict[str, Any]:
@@ -79,11 +82,15 @@ class Log:
         if self.nc.is_closed:
             raise self.requests.closed()
 
-    async def publish(self, subject: str, body: Any = None, reply: str = "") -> None:
+    async def pull(self, name: str, body: dict[str, Any], reply: str) -> None:
+        """Requests messages from a consumer."""
+        await self.publish(f"{self.api}CONSUMER.MSG.NEXT.{self.stream}.{name}", json.dumps(body).encode(), reply)
+
+    async def publish(self, subject: str, body: bytes = b"", reply: str = "") -> None:
         """Publishes; what does not fit while the connection is away is lost. Raises a LapseError if it is closed."""
         self.check_open()
         with cancellable(), suppress(nats.Error):
-            await self.nc.publish(subject, body if isinstance(body, bytes) else json.dumps(body).encode(), reply)
+            await self.nc.publish(subject, body, reply)
 
     async def state(self) -> dict[str, Any]:
         """Returns the bounds of the log, by the leader of the stream: without one, any replica answers."""
@@ -95,12 +102,10 @@ class Log:
 
     async def get(self, which: dict[str, Any], timeout: float | None = None) -> tuple[int, int | None] | None:
         """Returns the sequence of a message and its log time in milliseconds, which is None if it is no event; None if there is none."""
-        try:
-            message = (await self.request("STREAM.MSG.GET", "", which, timeout))["message"]
-        except Refusal as e:
-            if e.kind == NO_MESSAGE:
-                return None
-            raise
+        found = await self.request("STREAM.MSG.GET", "", which, timeout, _NO_MESSAGE)
+        if found is None:
+            return None
+        message = found["message"]
         time = re.search(rb"^Lapse-Time: *(-?\d+)", base64.b64decode(message.get("hdrs", "")), re.MULTILINE)
         return int(message["seq"]), int(time[1]) if time else None
 

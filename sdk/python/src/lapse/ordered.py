@@ -85,7 +85,7 @@ class Ordered(Reader):
         """Handles what arrived first, or waits for it: returns a message, or that messages may be missing."""
         while not self.log.imported and self._requested <= _BATCH:
             body = {"batch": _BATCH, "max_bytes": _BYTES, "expires": 30 * 10**9, "idle_heartbeat": round(_HEARTBEAT * 1e9)}
-            await self.log.publish(f"{self.log.api}CONSUMER.MSG.NEXT.{self.log.stream}.{self._name}", body, self._target)
+            await self.log.pull(self._name, body, self._target)
             self._requested += _BATCH
         if not self._arrived:
             until = now() + _HEARTBEAT * 2.5
@@ -114,7 +114,7 @@ class Ordered(Reader):
             how = f"import $JS.FC.{self.log.stream}.> from the account of lapse's clients, with a permission to publish there"
             self.fail(LapseError(503, "unavailable", f"the log stops, since flow control is not answered: {how}"))
         elif code == 100 and (stalled or msg.reply):
-            await self.log.publish(stalled or msg.reply, b"")  # flow control
+            await self.log.publish(stalled or msg.reply)  # flow control
         elif code in (408, 409) and unsent:
             self._requested -= int(unsent)  # expired, or the next message exceeds the bytes that remain
         return None if code == 100 or unsent else "lost"
