@@ -95,6 +95,8 @@ async def test_a_batch_has_an_outcome_for_each_operation(lapse_server: Server) -
         atomic = await c.batch([Op.delete("d"), Op.create("a", {})], atomic=True)
         assert [r.error and r.error.error for r in atomic] == ["failed_dependency", "document_exists"]
         assert await c.batch(iter([Op.delete("d")])) == [lapse.Result()]
+        assert (await refused(c.batch([Op.get("\ud800")]))).error == "bad_id"
+        assert [r.error and r.error.error for r in await c.batch([Op.get(""), Op.get("a\0")])] == ["bad_id", "bad_id"]
         with pytest.raises(TypeError):
             Op.create("a", {}, msg_id="x")  # type: ignore[call-arg]
         with pytest.raises(TypeError):

@@ -1,11 +1,13 @@
 """Operations on documents, alone or together."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Unpack
 
 from .item import item_of, lifetime
+from .names import check_id
 from .request import error_of
 from .types import Item, Result, WriteOptions
 from .values import Duration, given, ttl_of, unix, whole_seconds
@@ -79,7 +81,10 @@ def _write(
 
 
 def batch_of(operations: Iterable[Op], atomic: bool) -> dict[str, Any]:
-    """Returns the body of a batch."""
+    """Returns the body of a batch. Raises a LapseError `bad_id` for an id that JSON cannot have; lapse judges the others."""
+    for o in operations:
+        if re.search("[\ud800-\udfff]", o.id):
+            check_id(o.id)
     return {"operations": [{"op": o.op, "id": o.id, **given(body=o.body), **o.options} for o in operations], "atomic": atomic}
 
 

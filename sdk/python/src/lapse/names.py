@@ -23,7 +23,7 @@ def check_collection(name: str) -> None:
 
 def token_of(id: str) -> str:
     """Returns an id as a token of a subject. Raises a LapseError `bad_id` if it is illegal."""
-    _check_id(id)
+    check_id(id)
     return quote(id, safe="=:@~").replace(".", "%2E")
 
 
@@ -35,11 +35,12 @@ def id_of(token: str) -> str:
         id = unquote_to_bytes(token).decode()
     except UnicodeDecodeError:
         raise _bad_id(f"{_quoted(token)} is not UTF-8") from None
-    _check_id(id)
+    check_id(id)
     return id
 
 
-def _check_id(id: str) -> None:
+def check_id(id: str) -> None:
+    """Raises a LapseError `bad_id` unless a document may have this id."""
     if not isinstance(id, str) or id == "":
         raise _bad_id("is empty: use 1 to 255 bytes of UTF-8")
     categories = {unicodedata.category(char) for char in id}
