@@ -40,7 +40,8 @@ def delivery_of(msg: Msg) -> Delivery | None:
 
 def event_of(line: dict[str, Any]) -> Event:
     """Returns the event of a line of `history`. A document is without the members that lapse adds in replies."""
-    time, id, body, ttl = line["time"], line.get("id"), line.get("body"), line.get("ttl")
+    time, id, body = line["time"], line.get("id"), line.get("body")
+    previous, restored, deadline, ttl = (line.get(name) for name in ("previous", "restored", "deadline", "ttl"))
     if id is not None and body:
         body = {name: member for name, member in body.items() if name not in ("_ts", "_etag")}
     return Event(
@@ -49,11 +50,11 @@ def event_of(line: dict[str, Any]) -> Event:
         type=line["type"],
         collection=line["collection"],
         id=id,
-        previous=_text(line.get("previous")),
-        deadline=None if line.get("deadline") is None else moment_of(int(line["deadline"])),
-        ttl=None if ttl is None else timedelta(seconds=int(ttl)),
+        previous=previous and str(previous),
+        deadline=deadline and moment_of(int(deadline)),
+        ttl=ttl and timedelta(seconds=int(ttl)),
         rule=line.get("rule"),
-        restored=_text(line.get("restored")),
+        restored=restored and str(restored),
         cause=line.get("cause"),
         traceparent=line.get("traceparent"),
         value=body,
@@ -80,7 +81,3 @@ def decode_event(d: Delivery) -> Event | None:
             "body": json.loads(d.msg.data) if d.msg.data else None,
         }
     )
-
-
-def _text(version: int | str | None) -> str | None:
-    return None if version is None else str(version)
