@@ -6,6 +6,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -78,6 +80,28 @@ func (c *Client) LogState(ctx context.Context) (LogState, error) {
 		return LogState{}, c.readError(ctx, c.denied(guarded, err, c.noLog()))
 	}
 	return LogState{First: max(info.State.FirstSeq, 1), Last: info.State.LastSeq, Bytes: info.State.Bytes, Created: info.Created}, nil
+}
+
+// CountEvents returns how many events of a type the log has, by collection. Those that
+// retention has removed are not counted.
+func (c *Client) CountEvents(ctx context.Context, t EventType) (map[string]uint64, error) {
+	guarded, release := c.denials.guard(ctx, c.database.LogStream())
+	defer release()
+	var info *jetstream.StreamInfo
+	stream, err := c.js.Stream(guarded, c.database.LogStream())
+	if err == nil {
+		info, err = stream.Info(guarded, jetstream.WithSubjectFilter(c.database.Events()+"*."+t.String()))
+	}
+	if err != nil {
+		return nil, c.readError(ctx, c.denied(guarded, err, c.noLog()))
+	}
+	counts := make(map[string]uint64)
+	for subject, n := range info.State.Subjects {
+		if collection, _, ok := schema.SplitEventSubject(subject); ok {
+			counts[collection] = n
+		}
+	}
+	return counts, nil
 }
 
 // LogBounds returns the sequences of the first and the last message of the log; the

@@ -111,6 +111,11 @@ func TestFollow(t *testing.T) {
 			t.Errorf("beyond the end: %v", err)
 		}
 	}
+	for of, want := range map[client.EventType]string{client.DocumentCreated: "map[orders:3]", client.DocumentExpired: "map[]"} {
+		if counts, err := c.CountEvents(t.Context(), of); err != nil || fmt.Sprint(counts) != want {
+			t.Errorf("%s: %v, %v", of, counts, err)
+		}
+	}
 	state, err := c.LogState(t.Context())
 	if err != nil || state.First != 1 || state.Last != 4 || state.Bytes == 0 || state.Created.IsZero() {
 		t.Errorf("%+v, %v", state, err)

@@ -18,12 +18,14 @@ import (
 
 func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, op string) {
 	w.Header().Set("Cache-Control", "no-store")
-	own := map[string]func(http.ResponseWriter){"console": h.describe, "processes": h.listProcesses, "consumers": h.listConsumers, "log": h.describeLog, "samples": h.listSamples}[op]
+	own := map[string]func(http.ResponseWriter){"console": h.describe, "processes": h.listProcesses, "consumers": h.listConsumers, "log": h.describeLog, "samples": h.listSamples, "outlook": h.forecastAll}[op]
 	switch {
 	case op == "feed":
 		h.feed(w, r)
 	case op == "import":
 		h.importLines(w, r)
+	case op == "advance" && h.moves:
+		h.advance(w, r)
 	case own == nil:
 		h.do(w, r, op)
 	default:

@@ -433,6 +433,44 @@ func TestSamples(t *testing.T) {
 	}
 }
 
+// TestOutlook: the forecasts of all collections are added up by the minute.
+func TestOutlook(t *testing.T) {
+	s := start(t, console.Options{})
+	names := []string{}
+	for _, n := range []int{3, 1} {
+		coll := collection(t, client.DefaultTTL(10*time.Minute))
+		names = append(names, coll.Name())
+		for i := range n {
+			if _, err := client.Upsert(t.Context(), coll, strconv.Itoa(i), struct{}{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var said struct {
+		Now, Due int64
+		Minutes  []int64
+		Most     struct {
+			Collection       string
+			From, Until, Due int64
+		}
+		Forecasted, WithTTL int
+	}
+	_, text := send(t, s, "GET", "/api/outlook", "", nil)
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		t.Fatal(err, text)
+	}
+	sum := int64(0)
+	for _, n := range said.Minutes {
+		sum += n
+	}
+	if said.Due < 4 || sum != said.Due || len(said.Minutes) != 60 || said.Most.Collection != names[0] || said.Most.Due < 2 || said.Forecasted < 2 || said.WithTTL != said.Forecasted {
+		t.Error(text)
+	}
+	if in := said.Most.Until - said.Now; in < 9*60 || in > 11*60 {
+		t.Errorf("most are due in %d s", in)
+	}
+}
+
 // events reads a feed.
 type events struct {
 	t      *testing.T

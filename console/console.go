@@ -54,9 +54,11 @@ type Handler struct {
 	processes cached[[]client.Process]
 	consumers cached[[]client.Consumer]
 	bounds    cached[logBounds]
+	outlook   cached[outlook]
 	samples   samples
 
 	now       func() int64    // Unix ms
+	moves     bool            // a client moves the clock
 	databases func() []string // all that have a console beside this one, at ../NAME/; nil for none
 }
 

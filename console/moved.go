@@ -4,10 +4,13 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // Moved is the consoles of databases that come and go and whose clocks are moved: each at
@@ -34,7 +37,7 @@ func (m *Moved) Add(c *client.Client, now func() int64) {
 	defer m.mu.Unlock()
 	ctx, end := context.WithCancel(m.ctx)
 	h := New(ctx, c, m.options)
-	h.now, h.databases = now, m.names
+	h.now, h.moves, h.databases = now, true, m.names
 	if m.first == nil || m.first.client.Database() == c.Database() {
 		m.first = h
 	}
@@ -78,4 +81,37 @@ func (m *Moved) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	first.ServeHTTP(w, r)
+}
+
+// advance moves the clock of the database: by a length of time, or to the next moment at which
+// something is due.
+func (h *Handler) advance(w http.ResponseWriter, r *http.Request) {
+	if !h.mayChange(w, r) {
+		return
+	}
+	query, err := parameters(r, "by")
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), importTimeout)
+	defer cancel()
+	clock := h.client.TestClock()
+	move := clock.AdvanceToDue
+	if query.Has("by") {
+		move = func(ctx context.Context) (client.Advanced, error) {
+			by, err := schema.ParseSpan(query.Get("by"))
+			if err != nil {
+				return client.Advanced{}, client.ErrBadRequest.With("by: %v", err)
+			}
+			return clock.Advance(ctx, time.Duration(by)*time.Second)
+		}
+	}
+	moved, err := move(ctx)
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	w.Header().Set(schema.HeaderSeq, strconv.FormatUint(moved.Seq, 10))
+	reply(w, http.StatusOK, map[string]any{"now": moved.Now.UnixMilli(), "seq": moved.Seq, "events": moved.Events})
 }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/lapsedb/lapse/client"
 )
 
 // The samples of the charts: an hour of them.
@@ -17,7 +19,8 @@ const (
 type sample struct {
 	At      int64  `json:"at"` // ms since 1970
 	Seq     uint64 `json:"seq"`
-	P99     int64  `json:"p99"` // lateness, ms
+	Expired uint64 `json:"expired"` // expiries that the log has
+	P99     int64  `json:"p99"`     // lateness, ms
 	Overdue int64  `json:"overdue"`
 }
 
@@ -37,8 +40,10 @@ func (s *samples) add(next sample) {
 func (h *Handler) watch(ctx context.Context) {
 	for every := time.NewTicker(sampleEvery); ; {
 		within, cancel := context.WithTimeout(ctx, sampleEvery)
-		if s, err := h.client.Status(within); err == nil {
-			h.samples.add(sample{time.Now().UnixMilli(), s.Seq, s.LatenessMs.P99, s.Overdue})
+		s, err := h.client.Status(within)
+		expired, err2 := h.client.CountEvents(within, client.DocumentExpired)
+		if err == nil && err2 == nil {
+			h.samples.add(sample{time.Now().UnixMilli(), s.Seq, sum(expired), s.LatenessMs.P99, s.Overdue})
 		}
 		cancel()
 		select {
@@ -48,6 +53,13 @@ func (h *Handler) watch(ctx context.Context) {
 			return
 		}
 	}
+}
+
+func sum(counts map[string]uint64) (n uint64) {
+	for _, count := range counts {
+		n += count
+	}
+	return n
 }
 
 func (h *Handler) listSamples(w http.ResponseWriter) {

@@ -21,6 +21,14 @@ export function setReads(names) {
   reads = new Set(names);
 }
 
+export const hasToken = () => token !== '';
+
+// signOut forgets the token.
+export function signOut() {
+  setToken('');
+  needsToken.value = 'missing';
+}
+
 export function setToken(text) {
   token = text.trim();
   sessionStorage.setItem('lapse-token', token);
@@ -29,18 +37,44 @@ export function setToken(text) {
 
 const authorization = () => (token ? {Authorization: `Bearer ${token}`} : {});
 
+// patience is how long the console may take to begin a reply, in ms. It gives up before by
+// itself, unless it hangs or the network drops packets.
+const patience = {status: 10000, console: 10000, import: 30000, advance: 30000};
+const otherwise = 12000;
+
+// words are what the pages say for messages of the database that are meant for programs.
+const words = [
+  [/^there is no collection "(.*?)"/, 'There is no collection “$1”.'],
+  [/^there is a document "(.*?)" in/, 'There is a document “$1” already.'],
+  [/^the cursor does not belong to this query/, 'This page is of another query: go to the first page.'],
+  [/mismatched input '<EOF>'.*|Syntax error: .*<EOF>.*/, 'it is not complete'],
+  [/^ttl (\S+): use .*/, 'ttl $1: a whole number of seconds from 1 on, −1 for never, or null for the collection’s.'],
+  [/^the document says id "(.*?)" and the subject "(.*?)"/, 'The content has the id “$1”: the document is “$2”.'],
+];
+
+const plain = text => words.reduce((text, [pattern, better]) => text.replace(pattern, better), text);
+
 // send asks for a path of the API. It throws a Failure.
 export async function send(path, init) {
+  const op = path.split('?')[0];
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), patience[op] ?? otherwise);
   let response;
   try {
     response = await fetch('api/' + path, {
       cache: 'no-store',
       ...init,
       headers: {...authorization(), ...init.headers},
+      signal: init.signal ? AbortSignal.any([init.signal, late.signal]) : late.signal,
     });
   } catch (fault) {
+    if (late.signal.aborted) {
+      throw new Failure(504, 'timeout', 'The console does not answer: lapse or the network hangs.');
+    }
     if (fault.name === 'AbortError') throw fault;
     throw new Failure(503, 'unavailable', 'The console does not answer: is lapse running?');
+  } finally {
+    if (op !== 'status') clearTimeout(timer); // a large reply may take its time once it has begun
   }
   if (response.ok) return response;
   if (response.status === 401) needsToken.value = token ? 'wrong' : 'missing';
@@ -54,7 +88,7 @@ export async function send(path, init) {
   throw new Failure(
     response.status,
     said.error ?? `status_${response.status}`,
-    said.message ?? `The console answers with ${response.status}.`,
+    plain(said.message ?? `The console answers with ${response.status}.`),
   );
 }
 

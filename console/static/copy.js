@@ -23,14 +23,16 @@ export const upserts = (collection, id, body) => ({
   Go: `item, err := client.Upsert(ctx, coll, ${JSON.stringify(id)}, json.RawMessage(${golang(body)}))`,
 });
 
-// queries are the requests of a query, whose command line takes flags.
-export const queries = (collection, flags, body) => ({
-  lapse:
-    [
-      'lapse query',
-      collection,
-      ...flags.map(([name, value]) => (value === true ? `--${name}` : `--${name} ${shell(String(value))}`)),
-    ].join(' ') + option(),
+// queries are the requests of a query, whose command line takes flags, if there is a command.
+export const queries = (collection, command, flags, body) => ({
+  ...(command && {
+    lapse:
+      [
+        `lapse ${command}`,
+        collection,
+        ...flags.map(([name, value]) => (value === true ? `--${name}` : `--${name} ${shell(String(value))}`)),
+      ].join(' ') + option(),
+  }),
   nats: `nats req lapse.${database()}.api.query.${collection} ${shell(body)}`,
   Go: `reply, err := lapse.Do(ctx, "query", ${JSON.stringify(collection)}, "", []byte(${golang(body)}))`,
 });

@@ -7,15 +7,16 @@ import {elements, member} from './json.js';
 import {Refused, save, useWork} from './many.js';
 import {Fault} from './parts.js';
 
-const partSize = 1 << 20,
-  longest = 3 << 20; // bytes of a request, and those that the console takes
+const partSize = 1 << 20; // bytes of a request
+const longest = 3 << 20; // that the console takes
+const mostRefused = 10000; // lines that are kept
 const newline = 10;
 const spans = ['hour', 'day', 'week', '30 days', 'year'];
 
 // part returns the lines of a file from a byte on.
 async function part(file, from) {
-  const rest = file.slice(from, from + longest),
-    bytes = new Uint8Array(await rest.arrayBuffer());
+  const rest = file.slice(from, from + longest);
+  const bytes = new Uint8Array(await rest.arrayBuffer());
   const isLast = from + bytes.length === file.size;
   const end =
     isLast && bytes.length <= partSize
@@ -37,6 +38,31 @@ const sum = (a, b) =>
     ]),
   );
 
+// guess says what a file is of which no line is a document.
+function guess(file, n) {
+  const kind = file.name.match(/\.(\w+)$/)?.[1].toUpperCase() ?? 'file';
+  return `None of the first ${count(n, 'line')} is a document: “${file.name}” seems to be a ${kind} that is not ` +
+    'NDJSON, which has one JSON object a line. Nothing more of it was sent.';
+}
+
+const begin = {at: 0, line: 0, count: {}, due: [], refused: [], texts: []};
+
+// after is how far an import is after a part.
+function after(f, text, {bytes, newlines}) {
+  const said = JSON.parse(text);
+  const lines = elements(member(text, 'refused'));
+  const room = Math.max(0, mostRefused - f.refused.length);
+  const texts = lines.map(line => member(line, 'document') ?? JSON.parse(member(line, 'text')));
+  return {
+    at: f.at + bytes,
+    line: f.line + newlines,
+    count: sum(f.count, {...said, more: said.more + Math.max(0, lines.length - room)}),
+    due: said.due.map((n, i) => n + (f.due[i] ?? 0)),
+    refused: [...f.refused, ...said.refused.slice(0, room).map(({line, message}) => [f.line + line, message])],
+    texts: [...f.texts, ...texts.slice(0, room)],
+  };
+}
+
 export function Import({name, onDone}) {
   const [file, setFile] = useState(null);
   const [options, setOptions] = useState({id: '/id', expires: '', drop: '', op: 'upsert'});
@@ -47,107 +73,79 @@ export function Import({name, onDone}) {
     setFar(null);
     work.say('');
   };
-  const input = (option, label, placeholder) =>
-    html`<label class="field half">
-      ${label} <input id="import-${option}" spellcheck=${false} autocomplete="off" placeholder=${placeholder}
-      value=${options[option]} onInput=${e => set({[option]: e.target.value})} />
-      </label>`;
-  const run = (dryRun, begin) =>
-    work.start(async signal => {
-      let f = begin;
-      const more = [
-        ['id', options.id],
-        ['op', options.op],
-        ['dryRun', dryRun],
-        ...(options.expires ? [['expires', options.expires]] : []),
-        ...options.drop
-          .split(',')
-          .map(path => path.trim())
-          .filter(Boolean)
-          .map(path => ['drop', path]),
-      ];
+  const input = (option, label, placeholder) => html`<label class="field half">${label}
+    <input id="import-${option}" spellcheck=${false} autocomplete="off" placeholder=${placeholder}
+      value=${options[option]} onInput=${e => set({[option]: e.target.value})} /></label>`;
+  const paths = options.drop.split(',').map(path => path.trim()).filter(Boolean);
+  const run = (dryRun, from) => {
+    const task = async signal => {
+      const more = [['id', options.id], ['op', options.op], ['dryRun', dryRun], ...paths.map(path => ['drop', path])];
+      if (options.expires) more.push(['expires', options.expires]);
+      let f = {...from, dryRun};
       while (f.at < file.size && !signal.aborted) {
         setFar(f);
         work.say(`${number(Math.floor((100 * f.at) / file.size))} % …`);
-        const {lines, bytes, newlines} = await part(file, f.at);
-        if (bytes === 0)
-          throw new Error(
-            `Line ${number(f.line + 1)} is longer than ${number(longest)} bytes, and no document is: take it out.`,
-          );
-        const text = await call('import', {collection: name, more, body: lines});
-        const said = JSON.parse(text),
-          refused = elements(member(text, 'refused'));
-        f = {
-          dryRun,
-          at: f.at + bytes,
-          line: f.line + newlines,
-          count: sum(f.count, said),
-          due: said.due.map((n, i) => n + (f.due[i] ?? 0)),
-          refused: [...f.refused, ...said.refused.map(({line, message}) => [f.line + line, message])],
-          texts: [
-            ...f.texts,
-            ...refused.map(text => member(text, 'document') ?? JSON.parse(member(text, 'text'))),
-          ],
-        };
+        const next = await part(file, f.at);
+        if (next.bytes === 0) {
+          const line = number(f.line + 1);
+          throw new Error(`Line ${line} is longer than ${number(longest)} bytes, and no document is: take it out.`);
+        }
+        f = {...after(f, await call('import', {collection: name, more, body: next.lines}), next), dryRun};
+        const {lines, created, replaced, existed, past} = f.count;
+        if (from.at === 0 && lines > 1 && created + replaced + existed + past === 0) {
+          setFar(f);
+          throw new Error(guess(file, lines));
+        }
       }
       setFar(f);
       work.say(f.at < file.size ? 'stopped' : dryRun ? 'Nothing is stored yet' : 'Imported');
       if (!dryRun) onDone();
-    });
-  const begin = {at: 0, line: 0, count: {}, due: [], refused: [], texts: []};
-  const c = far?.count,
-    stored = c?.created + c?.replaced,
-    would = far?.dryRun ? 'would be ' : '';
-  return html`<details class="card"><summary>Import from a file</summary>
+    };
+    work.start(task, `Import into ${name}`);
+  };
+  const choose = e => {
+    setFile(e.target.files[0]);
+    set({});
+  };
+  return html`<div class="card import">
     <div class="row">
-      <label
-        class="field half">A JSON object a line <input type="file" accept=".jsonl,.ndjson,.json,.txt"
-        onChange=${e => {
-        setFile(e.target.files[0]);
-        set({});
-      }} /></label>
-      ${input('id', 'Path of the id', '/id')}${input('expires', 'Path of the moment it ends',
-        '/expireAt')}${input('drop', 'Paths to leave out', '/expireAt, /_rev')}
-      <label
-        class="field">A document that is there <select value=${options.op} onChange=${e => set({op: e.target.value})}>
-        <option value="upsert">is replaced</option><option value="create">stays</option>
-        </select>
-        </label>
-        </div>
+      <label class="field half">A JSON object a line
+        <input type="file" accept=".jsonl,.ndjson,.json,.txt" onChange=${choose} /></label>
+      ${input('id', 'Path of the id', '/id')}
+      ${input('expires', 'Path of the moment it ends', '/expireAt')}
+      ${input('drop', 'Paths to leave out', '/expireAt, /_rev')}
+      <label class="field">A document that is there
+        <select value=${options.op} onChange=${e => set({op: e.target.value})}>
+          <option value="upsert">is replaced</option><option value="create">stays</option></select></label>
+    </div>
     <div class="row actions">
       <button type="button" disabled=${!file || work.busy} onClick=${() => run(true, begin)}>Dry run</button>
       <button type="button" class="primary" disabled=${!file || work.busy}
         onClick=${() => run(false, begin)}>Import</button>
-      ${far && far.at < file.size && !work.busy &&
-        html`<button type="button" onClick=${() => run(far.dryRun, far)}>Go on after line ${number(far.line)}
-        </button>`}
+      ${far && far.at < file.size && !work.busy && html`
+        <button type="button" onClick=${() => run(far.dryRun, far)}>Go on after line ${number(far.line)}</button>`}
       ${work.busy && html`<button type="button" onClick=${work.stop}>Stop</button>`}
       <span role="status">${work.state}</span></div>
     <${Fault} error=${work.error} />
-    ${
-      c?.lines > 0 &&
-      html`<p>
-        ${count(c.lines,
-        'line')}: ${number(c.created)} ${would}created, ${number(c.replaced)} ${would}replaced${c.existed > 0 &&
-        `, ${number(c.existed)} there already`}${c.past > 0 &&
-        `, ${number(c.past)} past their moment and left out`}.${' '}
-      ${stored > 0 &&
-        `Within the next ${spans.map((span,
-        i) => `${span} ${number(far.due[i])}`).join(', ')} expire; ${number(c.never)} never ${c.never === 1
-        ? 'does' : 'do'}.`}
-        </p>
-      <${Refused} all=${far.refused} by="Line" />
-      ${c.more > 0 &&
-        html`<p class="faint">
-        ${number(c.more)} more refused lines are not kept: import a smaller file to see them.</p>`}
-      ${
-        far.texts.length > 0 &&
-        html`<button type="button" onClick=${() =>
-          save(
-            far.texts.map(text => text + '\n'),
-            `${name}-refused.ndjson`,
-          )}>Download refused lines</button>`
-      }`
-    }
-  </details>`;
+    ${far?.count.lines > 0 && html`<${Became} name=${name} far=${far} />`}
+  </div>`;
+}
+
+// Became says what became of the lines of a file.
+function Became({name, far: {count: c, due, dryRun, refused, texts}}) {
+  const stored = c.created + c.replaced;
+  const would = dryRun ? 'would be ' : '';
+  const parts = [`${number(c.created)} ${would}created`, `${number(c.replaced)} ${would}replaced`];
+  if (c.existed > 0) parts.push(`${number(c.existed)} there already`);
+  if (c.past > 0) parts.push(`${number(c.past)} past their moment and left out`);
+  const within = spans.map((span, i) => `${span} ${number(due[i])}`).join(', ');
+  const never = `${number(c.never)} never ${c.never === 1 ? 'does' : 'do'}`;
+  return html`<p>${count(c.lines, 'line')}: ${parts.join(', ')}.
+      ${stored > 0 && ` Within the next ${within} expire; ${never}.`}</p>
+    <${Refused} all=${refused} by="Line" />
+    ${c.more > 0 && html`<p class="faint">
+      ${number(c.more)} more refused lines are not kept: import a smaller file to see them.</p>`}
+    ${texts.length > 0 && html`
+      <button type="button" onClick=${() => save(texts.map(text => text + '\n'), `${name}-refused.ndjson`)}>
+        Download refused lines</button>`}`;
 }

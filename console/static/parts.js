@@ -21,30 +21,41 @@ export function Left({ms}) {
     </time>`;
 }
 
-// instant is a moment as it is typed, in ms: unix seconds or a time, which is in UTC if it has
-// no zone; undefined for anything else, such as a length of time.
+// instant is a moment as it is typed, in ms: unix seconds or a time, which is in the zone that
+// the page shows if it has none; undefined for anything else, such as a length of time.
 export function instant(text) {
   if (/^\d+$/.test(text)) return Number(text) * 1000;
-  const [whole, day, time, zone] =
-    text.match(/^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(Z|[+-]\d\d:?\d\d)?)?$/i) ?? [];
-  const at = whole && Date.parse(`${day}T${time ?? '00:00'}${zone ?? 'Z'}`);
+  const [whole, day, time, zone] = text.match(typed) ?? [];
+  const own = times.peek() === 'local' ? '' : 'Z';
+  const at = whole && Date.parse(`${day}T${time ?? '00:00'}${zone ?? own}`);
   return isNaN(at) ? undefined : at;
 }
 
+const typed = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(Z|[+-]\d\d:?\d\d)?)?$/i;
+
+// iso is a moment as the API and addresses have it: a time in UTC, or what was typed otherwise.
+export function iso(text) {
+  const at = instant(text.trim());
+  return at === undefined || /^\d+$/.test(text.trim()) ? text.trim() : new Date(at).toISOString().replace('.000Z', 'Z');
+}
+
 // When is a moment or a length of time as text, with a picker, which shows times as the page does.
-export function When({id, label, value, placeholder, onChange, ...more}) {
+export function When({id, label, value, placeholder, onChange, onCommit, ...more}) {
   const picker = useRef();
   const at = instant(value.trim());
-  const pick = text =>
-    onChange(new Date(text + (times.peek() === 'utc' ? 'Z' : '')).toISOString().replace('.000Z', 'Z'));
-  return html`<div class="field half"><label for=${id}>${label}</label> <span class="when">
-    <input id=${id} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${value} ...${more}
-      onInput=${e => onChange(e.target.value)} />
-    <button type="button" aria-label="${label}: pick a time" title="Pick a time"
-      onClick=${() => picker.current.showPicker()}>…</button>
-    <input ref=${picker} type="datetime-local" step="1" class="hidden" tabindex="-1" aria-hidden="true"
-      onChange=${e => e.target.value && pick(e.target.value)} />
-      </span>
+  const pick = text => {
+    const picked = iso(text);
+    onChange(picked);
+    onCommit?.(picked);
+  };
+  return html`<div class="field half"><label for=${id}>${label}</label>${' '}
+    <span class="when">
+      <input id=${id} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${value} ...${more}
+        onInput=${e => onChange(e.target.value)} onChange=${e => onCommit?.(iso(e.target.value))} />
+      <button type="button" aria-label="${label}: pick a time" title="Pick a time"
+        onClick=${() => picker.current.showPicker()}>…</button>
+      <input ref=${picker} type="datetime-local" step="1" class="hidden" tabindex="-1" aria-hidden="true"
+        onChange=${e => e.target.value && pick(e.target.value)} /></span>
     ${at !== undefined && html`<span><${Time} ms=${at} /></span>`}</div>`;
 }
 
@@ -54,14 +65,19 @@ export function Fault({error, id}) {
 }
 
 // Badge is a short state: good, bad or neither.
-export const Badge = ({kind = '', children}) => html`<span class="badge ${kind}">${children}</span>`;
+export const Badge = ({kind = '', title, children}) => html`
+  <span class="badge ${kind}" title=${title}>${children}</span>`;
 
-// Table scrolls by itself where it is wider than the screen.
-export const Table = ({label, head, children}) => html`
-  <div class="scroll" role="region" aria-label=${label} tabindex="0"><table>
-    <thead><tr>${head.map(([name, kind]) => html`<th scope="col" class=${kind}>${name}</th>`)}</tr></thead>
+// Table scrolls by itself where it is wider than the screen. head has a name for each column,
+// its class, how it is sorted ({now, onClick}), and what stands before the name.
+export function Table({label, head, children}) {
+  const column = ([name, kind, sort, before]) => html`<th scope="col" class=${kind} aria-sort=${sort?.now}>
+    ${before}${sort ? html`<button type="button" class="sort" onClick=${sort.onClick}>${name}</button>` : name}</th>`;
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table>
+    <thead><tr>${head.map(column)}</tr></thead>
     <tbody>${children}</tbody>
   </table></div>`;
+}
 
 // Seconds is a number with a unit, whose value is in seconds, or null. The field keeps what
 // is typed: a render between "1." and "5", of which the first is no number, would undo it.
@@ -90,15 +106,22 @@ export const secondsOf = (n, unit) =>
 // Confirm is a button that asks once more.
 export function Confirm({children, ask, onYes, disabled}) {
   const [asked, setAsked] = useState(false);
-  if (!asked)
-    return html`<button type="button" class="danger" disabled=${disabled} onClick=${() => setAsked(true)}>${children}
-      </button>`;
-  return html`<span class="confirm" role="group" aria-label=${ask}>${ask}${' '}
-    <button type="button" class="danger" ref=${focus} onClick=${() => {
-      setAsked(false);
+  const again = useRef(false); // the question was answered with no
+  const answer = yes => {
+    again.current = !yes;
+    setAsked(false);
+    if (yes) {
+      document.querySelector('main').focus();
       onYes();
-    }}>Yes</button>${' '}
-    <button type="button" onClick=${() => setAsked(false)}>No</button></span>`;
+    }
+  };
+  if (!asked) {
+    return html`<button type="button" class="danger" disabled=${disabled} ref=${e => again.current && focus(e)}
+      onClick=${() => setAsked(true)}>${children}</button>`;
+  }
+  return html`<span class="confirm" role="group" aria-label=${ask}>${ask}${' '}
+    <button type="button" class="danger" ref=${focus} onClick=${() => answer(true)}>Yes</button>${' '}
+    <button type="button" onClick=${() => answer(false)}>No</button></span>`;
 }
 
 const focus = element => element?.focus();
@@ -118,23 +141,22 @@ export async function listCollections() {
   return all;
 }
 
-// Picker chooses a collection.
-export function Picker({value, onPick}) {
+// Picker chooses a collection; bare without a label beside it.
+export function Picker({value, bare, onPick}) {
   const [error, setError] = useState(null);
   useEffect(() => {
     listCollections().catch(setError);
   }, []);
   const all = collections.value;
   if (!all) return html`<${Fault} error=${error} />`;
-  if (all.length === 0)
-    return html`<p>There is no collection yet. <a href="#/collections">Create one</a>.</p>`;
+  if (all.length === 0) return html`<p>There is no collection yet. <a href="#/collections">Create one</a>.</p>`;
   const missing = value && !all.some(c => c.id === value);
-  return html`<label class="field">Collection
-    <select value=${value} onChange=${e => onPick(e.target.value)}>
-      ${!value && html`<option value="">Choose one …</option>`}
-      ${missing && html`<option value=${value}>${value}</option>`}
-      ${all.map(c => html`<option value=${c.id}>${c.id}</option>`)}
-    </select></label><${Fault} error=${error} />`;
+  const select = html`<select aria-label="Collection" value=${value} onChange=${e => onPick(e.target.value)}>
+    ${!value && html`<option value="">Choose one …</option>`}
+    ${missing && html`<option value=${value}>${value}</option>`}
+    ${all.map(c => html`<option value=${c.id}>${c.id}</option>`)}
+  </select>`;
+  return html`${bare ? select : html`<label class="field">Collection ${select}</label>`}<${Fault} error=${error} />`;
 }
 
 // JSONText shows JSON that may be large: the beginning, and all of it on demand.
@@ -166,6 +188,7 @@ export function Restore({name, id, version, onChanged, children}) {
 }
 
 const loaded = new Map(); // modules
+const retryAfter = 2000; // ms
 
 // lazy is a component whose module is loaded when it is first shown.
 export function lazy(load, name) {
@@ -173,15 +196,22 @@ export function lazy(load, name) {
     const [module, setModule] = useState(loaded.get(load));
     const [error, setError] = useState(null);
     useEffect(() => {
-      if (!module)
+      let timer = 0;
+      const ask = () =>
         load().then(
           m => {
             loaded.set(load, m);
             setModule(m);
           },
-          () => setError('A part of the page cannot be loaded: is lapse running? Reload the page.'),
+          () => {
+            setError('A part of the page cannot be loaded: is lapse running? It is tried again.');
+            timer = setTimeout(ask, retryAfter);
+          },
         );
+      if (!module) ask();
+      return () => clearTimeout(timer);
     }, []);
-    return module ? html`<${module[name]} ...${props} />` : html`<${Fault} error=${error} />`;
+    if (module) return html`<${module[name]} ...${props} />`;
+    return error ? html`<${Fault} error=${error} />` : html`<p class="loading">Loading…</p>`;
   };
 }

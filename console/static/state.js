@@ -2,6 +2,7 @@
 import {signal, effect} from './vendor/libraries.js';
 import {setReads, get, call, needsToken} from './api.js';
 import {duration, moment} from './format.js';
+import {route} from './route.js';
 
 export const about = signal({database: '', write: false, now: Date.now()});
 export const status = signal(null);
@@ -50,6 +51,15 @@ effect(() => {
     document.querySelectorAll(times.value === 'relative' ? 'time[data-ms]' : 'time[data-left]').forEach(show);
 });
 
+// title names the page in tabs, history and bookmarks.
+effect(() => {
+  const [name, ...parts] = route.value.parts;
+  const page = name ? name[0].toUpperCase() + name.slice(1) : 'Overview';
+  document.title = [...(parts.length > 0 ? parts.toReversed() : [page]), about.value.database, 'lapse']
+    .filter(Boolean)
+    .join(' · ');
+});
+
 const pollEvery = 2000;
 
 async function describe() {
@@ -58,15 +68,15 @@ async function describe() {
   offset = said.now - (began + Date.now()) / 2;
   about.value = said;
   setReads(said.reads);
-  document.title = `lapse: ${said.database}`;
 }
 
 let described = 0;
 
-async function poll() {
-  if (document.hidden && status.peek()) return;
+// poll reads the status, and with anew, what else the console knows, such as its clock.
+export async function poll(anew) {
+  if (document.hidden && status.peek() && !anew) return;
   try {
-    if (Date.now() - described > 60000 || fault.peek()) {
+    if (anew || Date.now() - described > 60000 || fault.peek()) {
       await describe();
       described = Date.now();
     }
@@ -78,6 +88,14 @@ async function poll() {
     if (!needsToken.peek()) fault.value = e;
   }
 }
+
+// work is the change of many documents that is under way, null if none is: {title, state, stop}.
+// It goes on when its page is left.
+export const work = signal(null);
+
+addEventListener('beforeunload', event => {
+  if (work.peek()) event.preventDefault();
+});
 
 export function start() {
   const loop = async () => {

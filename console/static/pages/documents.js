@@ -2,140 +2,26 @@
 // as it changes.
 import {html, useEffect, useRef, useState} from '../vendor/libraries.js';
 import {call} from '../api.js';
-import {about, times} from '../state.js';
-import {bytes, number} from '../format.js';
-import {content, elements, find, member, members, ownTTL} from '../json.js';
+import {about, clock, status, times} from '../state.js';
+import {bytes, count, number} from '../format.js';
+import {content, find, member, members, ownTTL} from '../json.js';
 import {draftOf, keepDraft} from '../drafts.js';
-import {Editor} from '../editor.js';
-import {Copy, queries} from '../copy.js';
+import {Copy, queries, upserts} from '../copy.js';
 import {Import} from '../import.js';
 import {Many} from '../many.js';
+import {addressOf, body, commandOf, flagsOf, formOf, whereOf} from '../query.js';
+import {lists, operators, order, pageSizes, parseFilter, preview, read, split} from '../query.js';
 import {Recent, remember} from '../recent.js';
-import {at, go, link} from '../route.js';
-import {Fault, instant, Left, Picker, Table, Time, When} from '../parts.js';
+import {go, link} from '../route.js';
+import {Badge, Fault, lazy, Left, Picker, Table, Time, When} from '../parts.js';
 
-const pageSizes = ['25', '100', '1000'];
-const preview = 240; // characters of a document in the list
-
-const lists = [
-  ['all', 'all documents'],
-  ['due', 'what comes due'],
-  ['held', 'held documents'],
-];
-const fields = ['where', 'params', 'orderBy', 'select', 'from', 'until', 'idPrefix']; // texts of the form
-
-// formOf is the form that an address describes, and addressOf the reverse.
-function formOf(query) {
-  const limit = query.get('limit');
-  return {
-    ...Object.fromEntries(fields.map(field => [field, query.get(field) ?? ''])),
-    explain: query.has('explain'),
-    limit: pageSizes.includes(limit) ? limit : pageSizes[0],
-    list: ['from', 'until', 'due'].some(name => query.has(name)) ? 'due' : query.has('held') ? 'held' : 'all',
-  };
-}
-
-function addressOf(name, form, more) {
-  const due = form.list === 'due',
-    texts = fields.filter(
-      field =>
-        (due ? field !== 'orderBy' && field !== 'idPrefix' : field !== 'from' && field !== 'until') &&
-        form[field].trim(),
-    );
-  return at(
-    ['documents', name],
-    [
-      ...texts.map(field => [field, form[field]]),
-      ['due', due && !texts.includes('from') && !texts.includes('until')],
-      ['held', form.list === 'held'],
-      ['limit', form.limit !== pageSizes[0] && form.limit],
-      ['explain', form.explain],
-      ...Object.entries(more ?? {}),
-    ],
-  );
-}
-
-const split = text =>
-  text
-    .split(',')
-    .map(part => part.trim())
-    .filter(Boolean);
-
-// end is an end of a span as the API takes it.
-function end(text) {
-  const ms = instant(text);
-  return ms === undefined ? text : /^\d+$/.test(text) ? Number(text) : new Date(ms).toISOString();
-}
-
-// body is the request for what the form says. params stay as typed: they are JSON.
-function body(form, more) {
-  const parts = [];
-  const add = (name, value) =>
-    parts.push(JSON.stringify(name) + ':' + (typeof value === 'string' ? value : JSON.stringify(value)));
-  if (form.where.trim()) add('where', JSON.stringify(form.where));
-  if (form.params.trim()) add('params', form.params);
-  if (form.list === 'due')
-    add(
-      'due',
-      Object.fromEntries(
-        [
-          ['from', form.from.trim()],
-          ['until', form.until.trim()],
-        ]
-          .filter(([, text]) => text)
-          .map(([name, text]) => [name, end(text)]),
-      ),
-    );
-  if (form.list === 'held') add('held', true);
-  if (form.list !== 'due' && form.idPrefix) add('idPrefix', JSON.stringify(form.idPrefix));
-  if (form.list !== 'due' && form.orderBy.trim()) {
-    add(
-      'orderBy',
-      split(form.orderBy).map(part => {
-        const [, path, direction] = part.match(/^(.*?)(?:\s+(asc|desc))?$/i);
-        return direction?.toLowerCase() === 'desc' ? {path, desc: true} : {path};
-      }),
-    );
-  }
-  // A row needs the id for its link, the ttl for whose it is, and when it was modified.
-  if (form.select.trim())
-    add(
-      'select',
-      ['/id', '/ttl', '/_ts', '/_etag', ...split(form.select)].filter(
-        (path, i, all) => all.indexOf(path) === i,
-      ),
-    );
-  for (const [name, value] of Object.entries(more)) add(name, value);
-  return '{' + parts.join(',') + '}';
-}
-
-// flagsOf are the flags of `lapse query` for what the form says.
-function flagsOf(form) {
-  const flags = [
-    ['where', form.where.trim()],
-    ['params', form.params.trim()],
-    ['held', form.list === 'held'],
-    ['select', split(form.select).join()],
-    ['limit', Number(form.limit)],
-  ];
-  if (form.list !== 'due')
-    flags.push(
-      ['id-prefix', form.idPrefix],
-      [
-        'order-by',
-        split(form.orderBy)
-          .map(part => part.replace(/^(.*?)\s+desc$/i, '-$1').replace(/\s+asc$/i, ''))
-          .join(),
-      ],
-    );
-  return flags.filter(([, value]) => value);
-}
+const Editor = lazy(() => import('../editor.js'), 'Editor'); // large, and seldom needed
 
 // titles are what the page calls members of a request, which messages of the server name.
 const titles = {
   where: 'Condition',
   params: 'Parameters',
-  orderBy: 'Order',
+  orderBy: 'Sort by',
   select: 'Columns',
   due: 'Due',
   idPrefix: 'Id begins with',
@@ -145,346 +31,352 @@ const titles = {
 function fieldOf(error) {
   if (!error) return '';
   if (error instanceof SyntaxError) return 'params';
-  return (
-    Object.keys(titles).find(name => error.message.startsWith(name)) ??
-    (error.error === 'bad_query' ? 'where' : 'form')
-  );
+  const named = Object.keys(titles).find(name => error.message.startsWith(name));
+  return named ?? (error.error === 'bad_query' ? 'where' : 'form');
 }
 
-// comparisons are those that one chooses without CEL, each as CEL.
-const comparisons = {
-  '=': (at, value) => `${at} == ${value}`,
-  '≠': (at, value) => `${at} != ${value}`,
-  '<': (at, value) => `${at} < ${value}`,
-  '≤': (at, value) => `${at} <= ${value}`,
-  '>': (at, value) => `${at} > ${value}`,
-  '≥': (at, value) => `${at} >= ${value}`,
-  'begins with': (at, value) => `${at}.startsWith(${value})`,
-  contains: (at, value) => `${at}.contains(${value})`,
-  'is there': at => `has(${at})`,
-};
+const ofThePage = ['id', 'ttl', '_ts', '_etag', '_deadline', '_rule', '_hold'];
+const seen = new Map(); // the members of documents that were shown, by collection
 
-// condition is a comparison as CEL. A value that is no number, true, false, null or quoted is a text.
-function condition(path, comparison, value) {
-  const member = path
-    .trim()
-    .replace(/^\//, '')
-    .split(/[./]/)
-    .map(name => (/^[A-Za-z_]\w*$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`))
-    .join('');
-  const text =
-    (['begins with', 'contains'].includes(comparison) && !value.startsWith('"')) ||
-    !/^(-?\d+(\.\d+)?(e[+-]?\d+)?|true|false|null|".*")$/i.test(value);
-  return comparisons[comparison]('doc' + member, text ? JSON.stringify(value) : value);
+// membersOf returns the members that were seen in documents of a collection, also in these.
+function membersOf(name, documents) {
+  if (!seen.has(name)) seen.set(name, new Set());
+  const all = seen.get(name);
+  documents.flatMap(text => members(text)).forEach(([member]) => !ofThePage.includes(member) && all.add(member));
+  return all;
 }
 
-// Filter adds a condition to a query. It offers the paths of the documents that are shown.
-function Filter({documents, onAdd}) {
-  const [path, setPath] = useState('');
-  const [comparison, setComparison] = useState('=');
-  const [value, setValue] = useState('');
-  const paths = [
-    ...new Set(
-      documents
-        .flatMap(text => members(text).map(([name]) => name))
-        .filter(name => !['id', 'ttl', '_ts', '_etag', '_deadline', '_rule', '_hold'].includes(name)),
-    ),
-  ];
-  const add = e => {
-    e.preventDefault();
-    setValue('');
-    onAdd(condition(path, comparison, value));
+// Chips are the filters of a query. A click takes one back into the field, to change it.
+function Chips({form, onChange, onEdit}) {
+  const drop = i => ({filters: form.filters.filter((_, other) => other !== i)});
+  const all = form.filters.map(([path, operator, value], i) => [
+    `${path} ${operators[operator][0]}${operator === '?' ? '' : ' ' + value}`,
+    `${path} ${operator} ${value}`.trim(),
+    drop(i),
+  ]);
+  if (form.idPrefix) all.unshift([`id begins with ${form.idPrefix}`, `id ^= ${form.idPrefix}`, {idPrefix: ''}]);
+  return all.map(([title, text, without]) => html`<span class="chip" key=${text}>
+    <button type="button" title="Change" onClick=${() => onEdit(text, without)}><bdi>${title}</bdi></button>
+    <button type="button" aria-label="Remove ${title}" onClick=${() => onChange(without)}>×</button></span>`);
+}
+
+// added is what a comparison changes in a form: it replaces one of the same path and operator.
+function added(form, filter) {
+  const [path, operator, value] = filter;
+  if (path === 'id' && operator === '^=') return {idPrefix: value};
+  return {filters: [...form.filters.filter(f => f[0] !== path || f[1] !== operator), filter]};
+}
+
+const comparisons = 'path = value; ≠ < ≤ > ≥ also as != <= >=; ^= begins with; *= contains; path? is there';
+
+// Line is the query in one line, and what is behind its button in more.
+function Line({name, form, asked, paths, field, fault, onSet, onRun, more}) {
+  const [wrong, setWrong] = useState(false);
+  const [all, setAll] = useState(Boolean(asked.where || asked.params || asked.explain));
+  const input = useRef();
+  const typed = form.typed ?? '';
+  const type = text => {
+    setWrong(false);
+    onSet({typed: text});
   };
-  return html`<form class="row" onSubmit=${add}>
-    <label
-      class="field half">Filter <input list="paths" required spellcheck=${false} autocomplete="off"
-      placeholder="customer.name" value=${path} onInput=${e => setPath(e.target.value)} />
-      <datalist id="paths">${paths.map(name => html`<option value=${name} />`)}</datalist></label>
-    <label class="field">Comparison <select value=${comparison} onChange=${e => setComparison(e.target.value)}>
-      ${Object.keys(comparisons).map(name => html`<option>${name}</option>`)}
-      </select>
-      </label>
-    ${comparison !== 'is there' &&
-      html`<label
-      class="field half">Value <input id="value" spellcheck=${false} autocomplete="off" value=${value}
-      onInput=${e => setValue(e.target.value)} />
-      </label>`}
-    <button>Add to the condition</button></form>`;
-}
-
-// read reads a page: replies end early rather than exceed their size.
-async function read(name, form, cursor, signal) {
-  const documents = [],
-    cut = {},
-    limit = Number(form.limit);
-  const plan = {scanned: 0, returned: 0};
-  let explained = false;
-  do {
-    const text = await call('query', {
-      collection: name,
-      signal,
-      bodies: form.select.trim() ? undefined : preview,
-      body: body(form, {
-        limit: limit - documents.length,
-        explain: form.explain,
-        deadlines: true,
-        ...(cursor ? {cursor: JSON.stringify(cursor)} : {}),
-      }),
-    });
-    for (const [i, value] of Object.entries(JSON.parse(member(text, 'cut') ?? '{}')))
-      cut[documents.length + Number(i)] = value;
-    documents.push(...elements(member(text, 'documents')));
-    cursor = JSON.parse(member(text, 'cursor') ?? 'null');
-    if (member(text, 'plan')) {
-      const {index, scanned, returned} = JSON.parse(member(text, 'plan'));
-      explained = true;
-      Object.assign(plan, {index, scanned: plan.scanned + scanned, returned: plan.returned + returned});
-    }
-  } while (cursor && documents.length < limit);
-  return {documents, cut, next: cursor, plan: explained && plan};
+  const submit = e => {
+    e.preventDefault();
+    const filter = typed.trim() ? parseFilter(typed) : undefined;
+    setWrong(filter === null);
+    if (filter !== null) onRun({...form, typed: '', ...(filter && added(form, filter))});
+  };
+  const edit = (text, without) => {
+    onRun({...form, ...without, typed: text});
+    input.current.focus();
+  };
+  const now = change => onRun({...form, ...change});
+  const text = (id, placeholder) => html`
+    <input id=${id} class="text" spellcheck=${false} autocomplete="off" aria-label=${titles[id]} title=${titles[id]}
+      placeholder=${placeholder} value=${form[id]} aria-invalid=${field === id} aria-describedby="${id}-fault"
+      onInput=${e => onSet({[id]: e.target.value})} onChange=${e => now({[id]: e.target.value})} />`;
+  return html`<form class="query" onSubmit=${submit}>
+    <div class="line">
+      <${Picker} bare value=${name} onPick=${picked => go(link('documents', picked))} />
+      ${name && html`
+        <select aria-label="Show" value=${form.list} onChange=${e => now({list: e.target.value})}>
+          ${lists.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select>
+        <${Chips} form=${form} onChange=${now} onEdit=${edit} />
+        <input id="filter" ref=${input} class="text grow" list="paths" spellcheck=${false} autocomplete="off"
+          aria-label="Filter" title=${comparisons} placeholder="filter: user = ann" value=${typed}
+          aria-invalid=${wrong} aria-describedby="filter-fault" onInput=${e => type(e.target.value)} />
+        <datalist id="paths">${[...paths].map(path => html`<option value=${path + ' = '} />`)}</datalist>
+        ${form.list !== 'due' && text('orderBy', 'sort by /total desc')}
+        ${text('select', 'columns /total, /user')}
+        <select aria-label="Documents a page" value=${form.limit} onChange=${e => now({limit: e.target.value})}>
+          ${pageSizes.map(n => html`<option value=${n}>${number(Number(n))} per page</option>`)}</select>
+        <button type="button" aria-expanded=${all} onClick=${() => setAll(!all)}>CEL</button>
+        ${(more.dirty || all) && html`<button class="primary">Run</button>`}`}
+    </div>
+    ${name && form.list === 'due' && html`<div class="row top">
+      ${[['from', 'Due from', 'now'], ['until', 'Until', '24h']].map(([end, title, placeholder]) => html`
+        <${When} key=${end} id=${end} label=${title} placeholder=${placeholder} value=${form[end]}
+          aria-describedby="due-fault" onChange=${text => onSet({[end]: text})}
+          onCommit=${text => now({[end]: text})} />`)}
+    </div>`}
+    <${Fault} id="filter-fault" error=${wrong && `Write a comparison, such as user = ann (${comparisons}).`} />
+    ${['due', 'orderBy', 'select', 'idPrefix', 'form'].map(id => html`
+      <${Fault} key=${id} id="${id}-fault" error=${fault(id)} />`)}
+    ${!all && html`<${Fault} error=${fault('where') ?? fault('params')} />`}
+    ${all && name && html`<div class="card">
+      <div class="row top">
+        <div class="field grow">Condition (CEL)
+          <${Editor} id="where" label=${titles.where} language="cel" rows=${2} hint="doc.total > params.min"
+            invalid=${field === 'where'} value=${form.where} onInput=${where => onSet({where})}
+            onRun=${() => onRun(form)} />
+          <${Fault} id="where-fault" error=${fault('where')} /></div>
+        <label class="field grow">Parameters (JSON)
+          <textarea id="params" rows="2" spellcheck=${false} placeholder='{"min": 100}' value=${form.params}
+            aria-invalid=${field === 'params'} aria-describedby="params-fault"
+            onInput=${e => onSet({params: e.target.value})}
+            onKeyDown=${e => e.key === 'Enter' && (e.ctrlKey || e.metaKey) && onRun(form)}></textarea>
+          <${Fault} id="params-fault" error=${fault('params')} /></label>
+      </div>
+      <label class="check"><input type="checkbox" checked=${form.explain}
+        onChange=${e => now({explain: e.target.checked})} /> Explain</label>
+      <${Copy} texts=${() => queries(name, commandOf(form), flagsOf(form), body(form, {limit: form.limit}))} />
+      <${Recent} collection=${name} address=${more.address} />
+    </div>`}
+  </form>`;
 }
 
 const earlier = new Map(); // the address of a page to that of the page before it, as far as it was seen
 
 export function Documents({name, query}) {
-  const asked = formOf(query),
-    cursor = query.get('cursor');
+  const asked = formOf(query);
+  const cursor = query.get('cursor');
+  const page = Number(query.get('page')) || 1;
   const [form, setForm] = useState(asked);
   const [result, setResult] = useState(null);
-  const [count, setCount] = useState(null);
+  const [info, setInfo] = useState(null); // the collection
+  const [counted, setCounted] = useState(null); // {address, n}
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const [selected, setSelected] = useState(new Map()); // by id
+  const [panel, setPanel] = useState(query.has('new') ? 'new' : '');
   const running = useRef();
+  const address = addressOf(name, asked);
+  const isAll = address === link('documents', name);
 
-  const start = async (form, work) => {
+  const start = async work => {
     running.current?.abort();
     const abort = (running.current = new AbortController());
     setBusy(true);
     try {
-      if (form.params.trim()) JSON.parse(form.params);
+      if (asked.params.trim()) JSON.parse(asked.params);
       await work(abort.signal);
       setError(null);
     } catch (fault) {
       if (!abort.signal.aborted) {
         setError(fault);
         setResult(null);
-        setCount(null);
       }
     }
     if (running.current === abort) setBusy(false);
   };
-  const isAll = addressOf(name, asked) === link('documents', name);
   const show = () =>
-    start(asked, async signal => {
-      const result = await read(name, asked, cursor, signal);
-      if (!isAll) remember(name, addressOf(name, asked));
-      setResult({form: asked, ...result});
+    start(async signal => {
+      const about = call('collection.get', {collection: name, signal}).then(JSON.parse);
+      const [result, info] = await Promise.all([read(name, asked, cursor, signal), about]);
+      if (!isAll) remember(name, address);
+      setResult(result);
+      setInfo(info);
     });
-  const run = (next = form) => {
+  const run = next => {
+    setForm(next);
     if (!go(addressOf(name, next))) show();
   };
   const countAll = () =>
-    start(form, async signal => {
-      setCount(
-        JSON.parse(
-          await call('query', {
-            collection: name,
-            signal,
-            body: body({...form, orderBy: '', select: ''}, {count: true}),
-          }),
-        ).count,
-      );
+    start(async signal => {
+      const form = {...asked, orderBy: '', select: ''};
+      const text = await call('query', {collection: name, signal, body: body(form, {count: true})});
+      setCounted({address, n: JSON.parse(text).count});
     });
   useEffect(() => {
-    setForm(asked);
-    setSelected(new Map());
+    setForm({...asked, typed: form.typed});
     if (name) show();
     return () => running.current?.abort();
   }, [query.toString()]);
+  useEffect(() => setSelected(new Map()), [address]);
+  const empty = result && info?.documents === 0;
+  useEffect(() => {
+    if (empty) show();
+  }, [empty && status.value?.seq]);
 
+  // What is typed and did not run yet is not what the page shows, and its buttons act on.
+  const dirty = addressOf(name, form) !== address || Boolean(form.typed?.trim());
   const field = fieldOf(error);
-  const fault = name =>
-    field === name
-      ? new Error(
-          error instanceof SyntaxError
-            ? `Parameters: ${error.message}`
-            : error.message.replace(name, titles[name] ?? name),
-        )
-      : null;
-  const set = change => {
-    setForm({...form, ...change});
-    setCount(null);
+  const fault = name => {
+    if (field !== name) return null;
+    if (error instanceof SyntaxError) return new Error(`Parameters: ${error.message}`);
+    return new Error(error.message.replace(name, titles[name] ?? name));
   };
-  const input = (
-    id,
-    hint,
-    placeholder,
-    rows,
-  ) => html`<label class="field grow"><span>${titles[id]} <span class="hint">${hint}</span></span>
-    <textarea id=${id} rows=${rows} spellcheck=${false} placeholder=${placeholder} value=${form[id]}
-      aria-invalid=${field === id} aria-describedby="${id}-fault"
-      onInput=${e => set({[id]: e.target.value})}
-      onKeyDown=${e => {
-        if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) run();
-      }}></textarea>
-    <${Fault} id="${id}-fault" error=${fault(id)} /></label>`;
-  return html`<h1>Documents</h1>
-    <div class="row"><${Picker} value=${name} onPick=${picked => go(link('documents', picked))} /></div>
-    ${
-      name &&
-      html`
-    <${Filter} documents=${result?.documents ?? []}
-      onAdd=${more => run({...form, where: form.where.trim() ? `(${form.where.trim()}) && ${more}` : more})} />
-    <form class="card query" onSubmit=${e => {
-      e.preventDefault();
-      run();
-    }}>
-      <div class="row top">
-        <label class="field">Show <select value=${form.list} onChange=${e => set({list: e.target.value})}>
-          ${lists.map(([value, title]) => html`<option value=${value}>${title}</option>`)}
-          </select>
-          </label>
-        ${
-          form.list === 'due' &&
-          [
-            ['from', 'Due from', 'now'],
-            ['until', 'Until', '24h'],
-          ].map(
-            ([end, title, placeholder]) => html`
-          <${When} key=${end} id=${end} label=${title} placeholder=${placeholder} value=${form[end]}
-            aria-describedby="due-fault" onChange=${text => set({[end]: text})} />`,
-          )
-        }
-        ${
-          form.list !== 'due' &&
-          html`
-          <label class="field half">
-            ${titles.idPrefix} <input id="idPrefix" spellcheck=${false} autocomplete="off" value=${form.idPrefix}
-            aria-invalid=${field === 'idPrefix'} aria-describedby="idPrefix-fault"
-            onInput=${e => set({idPrefix: e.target.value})} />
-            <${Fault} id="idPrefix-fault" error=${fault('idPrefix')} /></label>`
-        }
+  const gone = error?.error === 'collection_not_found';
+  const paths = membersOf(name, result?.documents ?? []);
+  const toggle = next => setPanel(panel === next ? '' : next);
+  const done = () => {
+    setSelected(new Map());
+    show();
+  };
+  return html`<h1 class="hidden">Documents</h1>
+    <${Line} key=${name} name=${name} form=${form} asked=${asked} paths=${paths} field=${field} fault=${fault}
+      more=${{dirty, address: isAll ? '' : address}} onSet=${change => setForm({...form, ...change})} onRun=${run} />
+    ${!name && html`<p class="empty">Choose a collection.</p>`}
+    ${busy && !result && html`<p class="loading" aria-live="polite">Loading…</p>`}
+    ${gone && html`<p><a href="#/collections">All collections</a></p>`}
+    ${result && info && html`<section class="results" inert=${dirty}>
+      ${dirty && html`<p class="pending">What is typed did not run yet: press Enter.</p>`}
+      <div class="row actions tools">
+        <strong aria-live="polite">
+          <${Found} form=${asked} result=${result} info=${info} isAll=${isAll} page=${page}
+            counted=${counted?.address === address ? counted.n : null} onCount=${countAll} busy=${busy} /></strong>
+        <${Many} key=${address} name=${name} request=${more => body({...asked, orderBy: '', select: ''}, more)}
+          said=${asked.idPrefix && asked.list !== 'due' ? `ids from ${asked.idPrefix}` : whereOf(asked)}
+          selected=${[...selected.values()]} onDone=${done} />
+        ${about.value.write && html`
+          <button type="button" aria-expanded=${panel === 'new'} onClick=${() => toggle('new')}>New</button>
+          <button type="button" aria-expanded=${panel === 'import'} onClick=${() => toggle('import')}>Import</button>`}
       </div>
-      <${Fault} id="due-fault" error=${fault('due')} />
-      <div class="row top"><div class="field grow"><span>${titles.where} <span class="hint">CEL</span></span>
-        <${Editor} id="where" label=${titles.where} language="cel" rows=${2} hint="doc.total > params.min"
-          invalid=${field === 'where'} value=${form.where} onInput=${where => set({where})} onRun=${() => run()} />
-        <${Fault} id="where-fault" error=${fault('where')} /></div>
-        ${input('params', 'JSON', '{"min": 100}', 2)}</div>
-      <div class="row">
-        ${form.list !== 'due' &&
-        input('orderBy', 'paths', '/total desc, /customer', 1)}${input('select', 'paths', '/total, /customer/name',
-        1)}
-        </div>
-      <div class="row actions">
-        <label
-          class="field inline">Page <select value=${form.limit} onChange=${e => set({limit: e.target.value})}>
-          ${pageSizes.map(n => html`<option value=${n}>${number(Number(n))}</option>`)}
-          </select>
-          </label>
-        <label class="check">
-          <input type="checkbox" checked=${form.explain}
-          onChange=${e => set({explain: e.target.checked})} /> Explain</label>
-        <button class="primary">Run</button>
-        <button type="button" onClick=${countAll}>Count</button>
-        <span aria-live="polite">
-          ${busy ? 'Running…' : count === null ? ''
-          : `${number(count)} ${count === 1 ? 'document matches' : 'documents match'}`}
-          </span>
-      </div>
-      <${Fault} error=${fault('form')} />
-      <${Copy} texts=${() => queries(name, flagsOf(form), body(form, {limit: form.limit}))} />
-    </form>
-    <${Recent} collection=${name} address=${isAll ? '' : addressOf(name, asked)} />
-    ${
-      result &&
-      html`<${Result} name=${name} result=${result} page=${Number(query.get('page')) || 1} selected=${selected}
-        onSelect=${setSelected} />
-      <${Many} key=${addressOf(name, asked)} name=${name}
-        request=${more => body({...asked, orderBy: '', select: ''}, more)} selected=${[...selected.values()]}
-        onDone=${() => {
-        setSelected(new Map());
-        show();
-      }} />`
-    }
-    ${about.value.write &&
-      html`<${Create} key=${query.has('new')} name=${name} open=${query.has('new')} />
-      <${Import} name=${name} onDone=${show} />`}`
-    }`;
+      ${panel === 'new' && html`<${Create} name=${name} />`}
+      ${panel === 'import' && html`<${Import} name=${name} onDone=${show} />`}
+      <${Result} name=${name} form=${asked} result=${result} page=${page} info=${info} paths=${paths}
+        selected=${selected} onSelect=${setSelected} onSort=${orderBy => run({...asked, orderBy})} />
+    </section>`}`;
 }
 
-function Result({name, result: {form, documents, cut, next, plan}, page, selected, onSelect}) {
-  const paths = split(form.select);
+// Found says how many documents there are, and how many match.
+function Found({form, result, info, isAll, page, counted, onCount, busy}) {
+  if (isAll) return count(info.documents, 'document');
+  if (form.list === 'held' && addressOf('', form).endsWith('?held=true')) return `${number(info.held)} held`;
+  const shown = result.documents.length;
+  const n = counted ?? (page === 1 && !result.next ? shown : null);
+  if (n !== null) return `${number(n)} of ${count(info.documents, 'document')}`;
+  return html`${number(shown)} shown${' '}
+    <button type="button" class="more" disabled=${busy} onClick=${onCount}>Count</button>`;
+}
+
+// sorting is how a column is sorted, and what a click on its head asks for.
+function sorting(form, path, onSort) {
+  if (form.list !== 'all') return null;
+  const [first] = split(form.orderBy).map(order);
+  const now = first?.path !== path ? 'none' : first.desc ? 'descending' : 'ascending';
+  return {now, onClick: () => onSort(now === 'ascending' ? `${path} desc` : now === 'none' ? path : '')};
+}
+
+function Result({name, form, result: {documents, cut, next, plan}, page, info, paths, selected, onSelect, onSort}) {
+  const columns = split(form.select);
   const after = next && addressOf(name, form, {cursor: next, page: page + 1});
   const before = page > 1 && (earlier.get(location.hash) ?? addressOf(name, form));
+  const asked = form.filters.map(([path]) => path.split(/[./]/)[0]);
+  const unknown = asked.filter(member => !ofThePage.includes(member) && !paths.has(member));
+  const choices = documents.map(choiceOf);
+  const every = choices.length > 0 && choices.every(d => selected.has(d.id));
+  const selectAll = () => {
+    const all = new Map(selected);
+    choices.forEach(d => (every ? all.delete(d.id) : all.set(d.id, d)));
+    onSelect(all);
+  };
+  const box = about.value.write && html`
+    <input type="checkbox" aria-label="Select all of this page" checked=${every} onChange=${selectAll} />`;
+  const forward = () => {
+    earlier.set(after, location.hash);
+    go(after);
+  };
+  const head = [
+    ['id', 'id', sorting(form, '/id', onSort), box],
+    ['Deadline'],
+    ['Set by', 'spare'],
+    ['Modified', 'spare', sorting(form, '/_ts', onSort)],
+    ...columns.map(path => [path, numeric(documents, path), sorting(form, path, onSort)]),
+  ];
+  if (columns.length === 0) head.push(['Document', 'wide']);
+  const index = plan?.index ? html`<code>${plan.index}</code>` : 'none';
   return html`
-    ${plan &&
-      html`<p
-      class="plan">Index ${plan.index ? html`<code>${plan.index}</code>`
-      : 'none'}, ${number(plan.scanned)} scanned, ${number(plan.returned)} returned</p>`}
-    ${
-      documents.length === 0
-        ? html`<p class="empty">No document matches.</p>`
-        : html`
-      <${Table} label="Documents"
-        head=${[['id'], ['Deadline'], ['ttl of', 'spare'], ['Modified', 'spare'],
-        ...(paths.length > 0 ? paths.map(path => [path]) : [['Document']])]}>
-        ${documents.map((text,
-          i) => html`<${Row} key=${i + text.length} name=${name} text=${text} cut=${cut[i]} paths=${paths}
-          selected=${selected} onSelect=${onSelect} />`)}
-      <//>`
-    }
-    ${
-      (next || page > 1) &&
-      html`<p class="pager">
+    ${plan && html`<p class="plan">
+      Index ${index}, ${`${number(plan.scanned)} scanned, ${number(plan.returned)} returned`}</p>`}
+    ${info.documents === 0 && html`<${First} name=${name} />`}
+    ${info.documents > 0 && documents.length === 0 && html`<p class="empty">No document matches.
+      ${unknown.length > 0 && ` No document that was shown has “${unknown.join('”, “')}”: is it spelled so?`}</p>`}
+    ${documents.length > 0 && html`<${Table} label="Documents" head=${head}>
+      ${documents.map((text, i) => html`<${Row} key=${i + text.length} name=${name} text=${text} cut=${cut[i]}
+        columns=${columns} info=${info} choice=${choices[i]} selected=${selected} onSelect=${onSelect} />`)}
+    <//>`}
+    ${(next || page > 1) && html`<p class="pager">
       <button disabled=${!before} onClick=${() => go(before)}>
-        ${page > 1 && !earlier.has(location.hash) ? 'First page' : 'Previous'}
-        </button>
+        ${page > 1 && !earlier.has(location.hash) ? 'First page' : 'Previous'}</button>
       <span>page ${number(page)}</span>
-      <button disabled=${!next} onClick=${() => {
-        earlier.set(after, location.hash);
-        go(after);
-      }}>Next</button></p>`
-    }`;
+      <button disabled=${!next} onClick=${forward}>Next</button></p>`}`;
 }
+
+// First says how the first document comes into a collection, whose list then fills.
+const First = ({name}) => html`<div class="empty"><p>There is no document yet. Store one, and it appears here:</p>
+  ${Object.values(upserts(name, 'first', '{"user":"ann"}')).map(text => html`<pre class="json">${text}</pre>`)}</div>`;
+
+// numeric is the class of a column of numbers.
+function numeric(documents, path) {
+  return documents.every(text => /^(-?\d.*)?$/.test(find(text, path) ?? '')) ? 'n' : '';
+}
+
+// choiceOf is what a change of a document has to know of it.
+function choiceOf(text) {
+  const deadline = JSON.parse(member(text, '_deadline') ?? 'null');
+  return {id: JSON.parse(member(text, 'id')), etag: JSON.parse(member(text, '_etag')), deadline};
+}
+
+const longId = 40; // characters that stand on a line, as those of a UUID do
+const besides = ['id', '_deadline', '_rule', '_hold']; // have columns of their own
 
 const short = text => (text.length > preview ? text.slice(0, preview) + '…' : text);
 
-function Row({name, text, cut, paths, selected, onSelect}) {
-  const id = JSON.parse(member(text, 'id')),
-    ts = Number(member(text, '_ts')) * 1000,
-    due = Number(member(text, '_deadline')) * 1000; // null is 0
+// Deadline says when a document expires, or would once it is released, and whether it was warned.
+function Deadline({text, info, due}) {
+  const hold = member(text, '_hold');
+  const own = ownTTL(text);
+  const ttl = own ?? info.defaultTtl;
+  const release = hold && info.defaultTtl && ttl > 0 ? 1000 * (Number(member(text, '_ts')) + ttl) : 0;
+  if (hold) {
+    const then = release > clock() ? html`<${Time} ms=${release} />` : 'it expires';
+    return html`<${Badge} kind="held" title=${JSON.parse(hold)}>held<//>
+      ${release > 0 && html`${' '}<span class="faint">after release ${then}</span>`}`;
+  }
+  if (!due) return html`<span class="faint">never</span>`;
+  const warned = info.warnBefore && clock() >= due - 1000 * info.warnBefore;
+  return html`<${Left} ms=${due} />
+    ${times.value !== 'relative' && html`${' '}<${Time} ms=${due} />`}
+    ${warned && html`${' '}<${Badge}>warned<//>`}`;
+}
+
+function Row({name, text, cut, columns, info, choice, selected, onSelect}) {
+  const {id} = choice;
+  const due = choice.deadline * 1000; // null is 0
   const select = e => {
     const next = new Map(selected);
-    if (e.target.checked)
-      next.set(id, {id, etag: JSON.parse(member(text, '_etag')), deadline: due ? due / 1000 : null});
+    if (e.target.checked) next.set(id, choice);
     else next.delete(id);
     onSelect(next);
   };
+  const value = path => find(text, path) ?? '';
   return html`<tr>
     <td class="id">
-      ${about.value.write &&
-      html`<input type="checkbox" aria-label="Select ${id}" checked=${selected.has(id)} onChange=${select} />`}
-      <a href=${link('documents', name, id)}><bdi>${id}</bdi></a>
-      </td>
-    <td>
-      ${due ? html`<${Left} ms=${due} />${times.value !== 'relative' && html`<${Time} ms=${due} />`}`
-      : html`<span class="faint">none</span>`}
-      </td>
+      ${about.value.write && html`
+        <input type="checkbox" aria-label="Select ${id}" checked=${selected.has(id)} onChange=${select} />`}
+      <a class=${id.length > longId ? 'long' : ''} href=${link('documents', name, id)}><bdi>${id}</bdi></a></td>
+    <td class="deadline"><${Deadline} text=${text} info=${info} due=${due} /></td>
     <td class="spare">${due ? (ownTTL(text) ? 'document' : 'collection') : ''}</td>
-    <td class="spare"><${Time} ms=${ts} /></td>
-    ${
-      paths.length > 0
-        ? paths.map(path => html`<td><code class="preview">${short(find(text, path) ?? '')}</code></td>`)
-        : html`<td>
-          <code class="preview">${cut ? cut.text + '…' : short(content(text, ['_deadline', '_rule', '_hold']))}</code>
-          ${cut && html`<span class="faint">${bytes(cut.bytes)}</span>`}
-          </td>`
-    }</tr>`;
+    <td class="spare"><${Time} ms=${Number(member(text, '_ts')) * 1000} /></td>
+    ${columns.map(path => html`<td class=${/^-?\d/.test(value(path)) ? 'n' : ''}>
+      <code class="preview">${short(value(path))}</code></td>`)}
+    ${columns.length === 0 && html`<td class="wide">
+      <code class="preview">${cut ? cut.text + '…' : short(content(text, besides))}</code>
+      ${cut && html`<span class="faint">${bytes(cut.bytes)}</span>`}</td>`}
+  </tr>`;
 }
 
-function Create({name, open}) {
+function Create({name}) {
   const [draft, setDraft] = useState(draftOf(name, '') ?? {id: '', text: '{\n  \n}'});
   const [error, setError] = useState(null);
   const keep = next => {
@@ -501,15 +393,13 @@ function Create({name, open}) {
       setError(fault);
     }
   };
-  return html`<details class="card" open=${open}><summary>New document</summary><form onSubmit=${create}>
-    <label
-      class="field">id <input required spellcheck=${false} autocomplete="off" value=${draft.id}
-      ref=${e => open && !draft.touched && e?.select()}
-      onInput=${e => keep({...draft, touched: true, id: e.target.value})} />
-      </label>
-    <div
-      class="field">Content <${Editor} id="content" label="Content" language="json" rows=${6} value=${draft.text}
-      onInput=${text => keep({...draft, touched: true, text})} />
-      </div>
-    <${Fault} error=${error} /><button class="primary">Create</button></form></details>`;
+  return html`<form class="card new" onSubmit=${create}>
+    <label class="field">id
+      <input required spellcheck=${false} autocomplete="off" value=${draft.id}
+        ref=${e => !draft.touched && e?.select()}
+        onInput=${e => keep({...draft, touched: true, id: e.target.value})} /></label>
+    <div class="field">Content
+      <${Editor} id="content" label="Content" language="json" rows=${6} value=${draft.text}
+        onInput=${text => keep({...draft, touched: true, text})} /></div>
+    <${Fault} error=${error} /><button class="primary">Create</button></form>`;
 }
