@@ -93,7 +93,8 @@ function Line({name, form, asked, paths, field, fault, onSet, onRun, more}) {
   const text = (id, placeholder) => html`
     <input id=${id} class="text" spellcheck=${false} autocomplete="off" aria-label=${titles[id]} title=${titles[id]}
       placeholder=${placeholder} value=${form[id]} aria-invalid=${field === id} aria-describedby="${id}-fault"
-      onInput=${e => onSet({[id]: e.target.value})} onChange=${e => now({[id]: e.target.value})} />`;
+      onInput=${e => onSet({[id]: e.target.value})}
+      onChange=${e => e.target.value !== asked[id] && now({[id]: e.target.value})} />`;
   return html`<form class="query" onSubmit=${submit}>
     <div class="line">
       <${Picker} bare value=${name} onPick=${picked => go(link('documents', picked))} />
@@ -116,7 +117,7 @@ function Line({name, form, asked, paths, field, fault, onSet, onRun, more}) {
       ${[['from', 'Due from', 'now'], ['until', 'Until', '24h']].map(([end, title, placeholder]) => html`
         <${When} key=${end} id=${end} label=${title} placeholder=${placeholder} value=${form[end]}
           aria-describedby="due-fault" onChange=${text => onSet({[end]: text})}
-          onCommit=${text => now({[end]: text})} />`)}
+          onCommit=${text => text !== asked[end] && now({[end]: text})} />`)}
     </div>`}
     <${Fault} id="filter-fault" error=${wrong && `Write a comparison, such as user = ann (${comparisons}).`} />
     ${['due', 'orderBy', 'select', 'idPrefix', 'form'].map(id => html`
@@ -183,7 +184,7 @@ export function Documents({name, query}) {
       const about = call('collection.get', {collection: name, signal}).then(JSON.parse);
       const [result, info] = await Promise.all([read(name, asked, cursor, signal), about]);
       if (!isAll) remember(name, address);
-      setResult(result);
+      setResult({...result, at: clock()});
       setInfo(info);
     });
   const run = next => {
@@ -234,6 +235,7 @@ export function Documents({name, query}) {
         <strong aria-live="polite">
           <${Found} form=${asked} result=${result} info=${info} isAll=${isAll} page=${page}
             counted=${counted?.address === address ? counted.n : null} onCount=${countAll} busy=${busy} /></strong>
+        <span class="faint">as of <${Time} ms=${result.at} /></span>
         <${Many} key=${address} name=${name} request=${more => body({...asked, orderBy: '', select: ''}, more)}
           said=${asked.idPrefix && asked.list !== 'due' ? `ids from ${asked.idPrefix}` : whereOf(asked)}
           selected=${[...selected.values()]} onDone=${done} />

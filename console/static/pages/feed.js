@@ -74,6 +74,7 @@ function moment(text) {
 function feedOf(query, bodies) {
   const wanted = new URLSearchParams(query);
   wanted.delete('until');
+  if (/\D/.test(query.get('from') ?? '')) wanted.set('from', moment(query.get('from')));
   wanted.set('bodies', bodies);
   return wanted;
 }
