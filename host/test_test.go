@@ -400,7 +400,8 @@ func TestClockReaders(t *testing.T) {
 	}
 }
 
-// TestClockConsole: each database has a console by its clock while it is open, main at / too.
+// TestClockConsole: each database has a console by its clock while it is open, main at / too,
+// and the console moves the clock.
 func TestClockConsole(t *testing.T) {
 	t.Parallel()
 	c := startClocks(t, host.Test{})
@@ -413,11 +414,26 @@ func TestClockConsole(t *testing.T) {
 		{"t1.test.drop", "/t1/api/console", "404"},
 		{"main.test.drop", "/main/api/console", "404"},
 		{"main.test.open", "/main/api/console", `"database":"main"`},
+		{"main.api.collection.create.c", "POST /api/advance?by=90s", `{"events":0,"now":946684890000,"seq":`},
+		{"main.test.now", "POST /main/api/advance", `"events":0,`}, // nothing is due
+		{"", "POST /api/advance?by=1.5h", "400"},
+		{"", "POST /api/advance?to=due", "400"},
+		{"", "GET /api/advance?by=1h", "405"},
 	} {
 		if step.request != "" {
 			c.want("20", step.request, "")
 		}
-		response, err := http.Get(c.console + step.path)
+		method, path, both := strings.Cut(step.path, " ")
+		if !both {
+			method, path = http.MethodGet, step.path
+		}
+		request, err := http.NewRequestWithContext(t.Context(), method, c.console+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Origin", c.console)
+		request.Header.Set("Lapse-Console", "1")
+		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}
