@@ -265,6 +265,13 @@ func (c *cached[T]) get(lasts time.Duration, load func(context.Context) (T, erro
 	return c.value, c.err
 }
 
+// forget has the next get load anew.
+func (c *cached[T]) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = time.Time{}
+}
+
 // take takes a slot of a semaphore. It reports false if ctx is done first.
 func take(ctx context.Context, semaphore chan struct{}) bool {
 	select {

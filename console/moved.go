@@ -112,6 +112,8 @@ func (h *Handler) advance(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
+	h.sample(ctx)
+	h.outlook.forget()
 	w.Header().Set(schema.HeaderSeq, strconv.FormatUint(moved.Seq, 10))
 	reply(w, http.StatusOK, map[string]any{"now": moved.Now.UnixMilli(), "seq": moved.Seq, "events": moved.Events})
 }

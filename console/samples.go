@@ -17,7 +17,7 @@ const (
 
 // sample is a part of the status at a time.
 type sample struct {
-	At      int64  `json:"at"` // ms since 1970
+	At      int64  `json:"at"` // ms since 1970, by the clock of the console
 	Seq     uint64 `json:"seq"`
 	Expired uint64 `json:"expired"` // expiries that the log has
 	P99     int64  `json:"p99"`     // lateness, ms
@@ -36,22 +36,27 @@ func (s *samples) add(next sample) {
 	s.all = append(s.all[max(0, len(s.all)+1-mostSamples):], next)
 }
 
-// watch samples the status until ctx is done. There is no sample while it cannot be had.
+// watch samples the status until ctx is done.
 func (h *Handler) watch(ctx context.Context) {
 	for every := time.NewTicker(sampleEvery); ; {
-		within, cancel := context.WithTimeout(ctx, sampleEvery)
-		s, err := h.client.Status(within)
-		expired, err2 := h.client.CountEvents(within, client.DocumentExpired)
-		if err == nil && err2 == nil {
-			h.samples.add(sample{time.Now().UnixMilli(), s.Seq, sum(expired), s.LatenessMs.P99, s.Overdue})
-		}
-		cancel()
+		h.sample(ctx)
 		select {
 		case <-every.C:
 		case <-ctx.Done():
 			every.Stop()
 			return
 		}
+	}
+}
+
+// sample takes a sample, or none if the status cannot be had.
+func (h *Handler) sample(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sampleEvery)
+	defer cancel()
+	s, err := h.client.Status(ctx)
+	expired, err2 := h.client.CountEvents(ctx, client.DocumentExpired)
+	if err == nil && err2 == nil {
+		h.samples.add(sample{h.now(), s.Seq, sum(expired), s.LatenessMs.P99, s.Overdue})
 	}
 }
 

@@ -70,6 +70,6 @@ func (s several) notFound(w http.ResponseWriter, r *http.Request, name string) {
 			fmt.Fprintf(&items, `<li><a href="%s%s/">%[2]s</a></li>`, up, other)
 		}
 	}
-	_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>lapse: no such database</title>`+
-		`<h1>No database “%s” here</h1><ul>%s</ul></html>`, html.EscapeString(name), &items)
+	_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark"><meta name="viewport" content="width=device-width"><title>lapse: no such database</title>`+
+		`<main><h1>No database “%s” here</h1><ul>%s</ul></main></html>`, html.EscapeString(name), &items)
 }

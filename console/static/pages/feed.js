@@ -145,6 +145,7 @@ export function Feed({query}) {
     const reads = () => rows.current.parentElement.matches(':hover, :focus-within') ||
       rows.current.parentElement.scrollTop > 0 || rows.current.querySelector('[aria-expanded=true]');
     const draw = anyway => {
+      if (!rows.current) return; // the page has gone before its frame came
       drawing = 0;
       drawn = performance.now();
       const bodies = rows.current.tBodies;

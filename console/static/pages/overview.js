@@ -129,7 +129,7 @@ function Expiries({kept, outlook}) {
 }
 
 const leastApart = 2000; // ms between two samples
-const mostApart = 30000;
+const mostApart = 90000;
 
 // rates adds to samples how many writes and expiries there were in a second since the one before;
 // null is a gap.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"github.com/lapsedb/lapse/client"
@@ -1009,6 +1010,12 @@ func TestEveryPage(t *testing.T) {
 		b.visit(fragment)
 		b.until(`document.body.textContent.includes($?)`, shows)
 		eval[any](b, `document.querySelectorAll('main details').forEach(details => { details.open = true; })`)
+		eval[any](b, `void [...document.querySelectorAll('button')].filter(e => ['CEL', 'Import'].includes(e.innerText)).forEach(e => e.click())`)
+		if fragment == "documents/"+coll.Name() {
+			b.fill("#filter", "nothing\r")
+			b.sees("Write a comparison")
+			b.click(`input[aria-label="Select held"]`, "")
+		}
 		if fragment == "documents/"+coll.Name()+"/a" {
 			b.click("button", "Edit")
 		}
@@ -1033,6 +1040,23 @@ func TestEveryPage(t *testing.T) {
 		check("light", all)
 		check("dark", `{runOnly: ['color-contrast']}`) // only colours differ
 	}
+}
+
+// TestForcedColors: colours of the system show what is chosen.
+func TestForcedColors(t *testing.T) {
+	t.Parallel()
+	lapse, _ := serve(t)
+	b := openConsole(t, lapse, console.Options{})
+	b.do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "forced-colors", Value: "active"}}}))
+	b.visit("feed?type=DocumentExpired")
+	b.click("summary", "View")
+	differ := func(chosen, other, style string) {
+		t.Helper()
+		b.until(`getComputedStyle(document.querySelector($?))[$?] !== getComputedStyle(document.querySelector($?))[$?]`, chosen, style, other, style)
+	}
+	differ(".type input:checked + span", ".type input:not(:checked) + span", "backgroundColor")
+	differ(".switch input:checked + span", ".switch input:not(:checked) + span", "backgroundColor")
+	differ("nav a[aria-current]", "nav a:not([aria-current])", "borderBottomColor")
 }
 
 // TestTheme: a chosen theme wins over that of the system, also in charts and after a reload.
@@ -1172,6 +1196,25 @@ func TestOldFigures(t *testing.T) {
 		state.Store(false)
 		b.until(`document.querySelector('.old') === null`)
 	}
+}
+
+// TestFewActions: from the overview, the session of a user takes three actions, and to hold all
+// that match two more.
+func TestFewActions(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.DefaultTTL(time.Hour))
+	for i := range 40 {
+		put(t, coll, fmt.Sprint(i), fmt.Sprintf(`{"user":"u%d"}`, i%4))
+	}
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.visit("")
+	b.click("nav a", "Documents")
+	b.pick(`select[aria-label=Collection]`, coll.Name())
+	b.fill("#filter", "user = u1\r")
+	b.until(`document.querySelectorAll('tbody tr').length === 10 && document.querySelector('tbody').innerText.includes('"user":"u1"')`)
+	b.pick(`select[aria-label=Change]`, "hold")
+	b.click(".many button.danger", "Hold 10 documents")
+	b.until(`document.querySelectorAll('td .badge.held').length === 10`)
 }
 
 // TestResultsFirst: the first row of a page is in its first third, also on a phone.
