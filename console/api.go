@@ -187,12 +187,13 @@ func (h *Handler) describe(w http.ResponseWriter) {
 	reply(w, http.StatusOK, struct {
 		Database string `json:"database"`
 		Write    bool   `json:"write"`
-		Now      int64  `json:"now"` // ms since 1970, for countdowns by the clock of the server
+		Now      int64  `json:"now"`            // ms since 1970, for countdowns by the clock of the server
+		Test     bool   `json:"test,omitempty"` // a client moves the clock
 		// Reads are the operations that change nothing.
 		Reads []string `json:"reads"`
 		// Databases have a console each, at ../NAME/; none if there is only this one.
 		Databases []string `json:"databases,omitempty"`
-	}{h.client.Database(), h.options.Write, h.now(), reads, h.databases()})
+	}{h.client.Database(), h.options.Write, h.now(), h.moves, reads, h.databases()})
 }
 
 // listProcesses lists the processes that serve the database.

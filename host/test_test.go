@@ -407,7 +407,7 @@ func TestClockConsole(t *testing.T) {
 	c := startClocks(t, host.Test{})
 	c.want("201", "t1.test.open", `{"at":"2030-01-01T00:00:00Z"}`)
 	for _, step := range []struct{ request, path, has string }{
-		{"", "/api/console", `"database":"main","write":true,"now":946684800000,`},
+		{"", "/api/console", `"database":"main","write":true,"now":946684800000,"test":true,`},
 		{"", "/main/api/console", `"databases":["main","t1"]`},
 		{"", "/t1/api/console", `"database":"t1","write":true,"now":1893456000000,`},
 		{"", "/t1/api/status", `"test":true`},

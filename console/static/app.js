@@ -218,7 +218,7 @@ function Header({current}) {
       <${GoTo} />
       <${Menu} />
     </div>
-    ${s?.test && html`<${Clock} />`}
+    ${about.value.test && html`<${Clock} />`}
     ${work.value && html`<p class="working" role="status">${work.value.title}: ${work.value.state}${' '}
       <button type="button" onClick=${work.value.stop}>Stop</button></p>`}
     ${fault.value && html`<p class="fault" role="alert">

@@ -2,55 +2,103 @@ package console
 
 import (
 	"bufio"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/console"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
-// hits fills a collection with the requests in testdata. Three of five documents have
-// their own ttl, of up to a day.
-func hits(t *testing.T, coll *client.Collection) {
-	t.Helper()
-	file, err := os.Open(filepath.Join("..", "..", "testdata", "hits.ndjson.gz"))
+// shop is a store of a shop on an afternoon, in which the clock has been moved by an hour.
+type shop struct {
+	*tab
+	lapse                           *client.Client
+	sessions, carts, orders, trials *client.Collection
+	random                          *rand.Rand
+	n                               int
+}
+
+// openShop starts lapse test, and opens its console.
+func openShop(t *testing.T) *shop {
+	cmd := harness.Command(t, "test", "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0", "--at", "2026-11-27T15:02:00Z")
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	unzipped, err := gzip.NewReader(file)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	var ready struct{ NATS, Console string }
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &ready)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(unzipped)
-	for more := true; more; {
-		batch := coll.Batch()
-		for batch.Len() < client.MaxBatch {
-			if more = lines.Scan(); !more {
-				break
-			}
-			var hit struct {
-				ID   string         `json:"id"`
-				Body map[string]any `json:"body"`
-			}
-			if err := json.Unmarshal(lines.Bytes(), &hit); err != nil {
-				t.Fatal(err)
-			}
-			if n, _ := hit.Body["bytes"].(float64); int(n)%5 > 1 {
-				hit.Body["ttl"] = 600 + int(n)%86400
-			}
-			batch.Upsert(hit.ID, hit.Body)
+	s := &shop{tab: open(t, ready.Console), random: rand.New(rand.NewPCG(1, 2))}
+	if s.lapse, err = client.Connect(ready.NATS); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.lapse.Close)
+	for name, into := range map[string]struct {
+		coll **client.Collection
+		opts []client.PropertyOption
+	}{
+		"sessions": {&s.sessions, []client.PropertyOption{client.DefaultTTL(30 * time.Minute), client.IncludePaths("/user")}},
+		"carts":    {&s.carts, []client.PropertyOption{client.DefaultTTL(2 * time.Hour)}},
+		"orders":   {&s.orders, []client.PropertyOption{client.DefaultTTL(7 * 24 * time.Hour)}},
+		"trials":   {&s.trials, []client.PropertyOption{client.DefaultTTL(14 * 24 * time.Hour), client.WarnBefore(2 * 24 * time.Hour)}},
+	} {
+		if *into.coll, err = s.lapse.CreateCollection(t.Context(), name, into.opts...); err != nil {
+			t.Fatal(err)
 		}
-		write(t, batch)
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
+	return s
+}
+
+var names = []string{"ann", "bob", "cem", "dora", "eli", "finn", "gita", "hana", "ivo", "jun"}
+
+// some returns one of several values.
+func (s *shop) some(of ...string) string { return of[s.random.IntN(len(of))] }
+
+// visits writes sessions, some with a cart or an order.
+func (s *shop) visits(n int, opts ...client.OperationOption) {
+	sessions, carts, orders := s.sessions.Batch(), s.carts.Batch(), s.orders.Batch()
+	for range n {
+		s.n++
+		user := s.some(names...)
+		id := fmt.Sprintf("%08x-%04x-4%03x-a%03x-%012x", s.random.Uint32(), s.random.IntN(1<<16), s.random.IntN(1<<12), s.random.IntN(1<<12), s.random.Int64N(1<<48))
+		sessions.Upsert(id, map[string]any{"user": user, "device": s.some("phone", "phone", "laptop"), "pages": 1 + s.random.IntN(20)}, opts...)
+		if s.n%3 == 0 {
+			carts.Upsert("cart-"+user+fmt.Sprint(s.n), map[string]any{"user": user, "lines": []map[string]any{{"sku": fmt.Sprint("SKU-", 100+s.random.IntN(80)), "n": 1}}, "total": 5 + s.random.IntN(200)})
+		}
+		if s.n%7 == 0 {
+			orders.Upsert(fmt.Sprintf("SO-2026-%05d", s.n), map[string]any{"customer": user, "total": 5 + s.random.IntN(400), "state": s.some("open", "paid", "sent")})
+		}
 	}
+	for _, batch := range []*client.Batch{sessions, carts, orders} {
+		if batch.Len() > 0 {
+			write(s.t, batch)
+		}
+	}
+}
+
+// move moves the clock, by the page's own request.
+func (s *shop) move(by time.Duration) {
+	eval[any](s.tab, `window.moved = false, void fetch('api/advance?by=' + $?, {method: 'POST', headers: {'Lapse-Console': '1'}}).then(r => r.json()).then(() => { window.moved = true; })`, fmt.Sprint(int(by.Seconds())))
+	s.until(`window.moved`)
 }
 
 // TestScreenshots writes the pictures of the manual into the directory TEST_SCREENSHOTS.
@@ -59,53 +107,71 @@ func TestScreenshots(t *testing.T) {
 	if dir == "" {
 		t.Skip("TEST_SCREENSHOTS is not set")
 	}
-	lapse := connect(t)
-	b := openConsole(t, lapse, console.Options{Write: true})
-	b.expect("404")
+	s := openShop(t)
+	s.expect("404")
+	s.do(chromedp.EmulateViewport(1280, 820))
 	take := func(name string) {
-		if err := b.picture(filepath.Join(dir, name+".png"), name != "due"); err != nil {
+		t.Helper()
+		if err := s.picture(filepath.Join(dir, name+".png"), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	sessions, err := lapse.CreateCollection(t.Context(), "sessions", client.DefaultTTL(30*24*time.Hour))
-	if err != nil {
-		t.Fatal(err)
+	s.visit("")
+	for minute := range 60 {
+		s.visits(15 + s.random.IntN(20))
+		if minute == 20 { // a campaign, whose visitors leave together
+			s.visits(900, client.TTL(22*time.Minute))
+		}
+		if minute == 45 {
+			s.visits(950, client.TTL(40*time.Minute))
+		}
+		s.move(time.Minute)
 	}
-	if _, err := lapse.CreateCollection(t.Context(), "carts", client.TTLPerDocument(), client.IncludePaths("/customer")); err != nil {
-		t.Fatal(err)
-	}
-	b.visit("")
-	b.sees("Processes")
-	hits(t, sessions)
-	put(t, sessions, "cart-1", `{"customer":"C1","total":5}`)
-	put(t, sessions, "cart-1", `{"customer":"C1","total":7,"ttl":1}`)
-	b.until(`document.querySelectorAll('.u-over').length === 3`)
-	b.until(`/10,0\d\d/.test(document.querySelector('.facts').innerText)`)
-	for e, err := range lapse.Changes(t.Context(), client.Durable("billing"), client.FromSeq(1)) {
+	put(t, s.trials, "acme", `{"company":"Acme","plan":"team","seats":12}`)
+	put(t, s.sessions, "kiosk-7", `{"user":"ann","device":"kiosk"}`)
+	for e, err := range s.lapse.Changes(t.Context(), client.Durable("billing"), client.FromSeq(1)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Seq > 9900 {
+		if e.Seq > 3000 {
 			break
 		}
 	}
-	for i := range 600 { // the charts need data
-		put(t, sessions, fmt.Sprint("visitor-", i%50), `{"pages":1,"ttl":172800}`)
-		time.Sleep(100 * time.Millisecond)
-	}
-	b.width(1280)
+	s.load("")
+	s.sees("billing")
+	s.until(`document.querySelectorAll('canvas').length >= 3`)
 	take("overview")
-	b.visit("collections/sessions")
-	b.pick(`select[aria-label="Time to live: unit"]`, "seconds")
-	b.fill(`input[aria-label="Time to live"]`, "5")
-	b.sees("documents will expire at once.")
-	b.until(`document.querySelectorAll('.beside .u-over').length === 2`)
-	take("ttl")
-	b.visit("documents/sessions?until=24h")
-	b.sees("ttl of")
-	b.until(`document.querySelectorAll('tbody tr').length > 10`)
+	s.scheme("dark")
+	take("dark")
+	s.scheme("light")
+
+	s.visit("documents/sessions?until=24h")
+	s.until(`document.querySelectorAll('tbody tr').length > 10`)
 	take("due")
-	b.visit("documents/sessions/cart-1")
-	b.sees("Last content")
+	s.visit("forecast/sessions?ahead=1h")
+	s.until(`document.querySelector('canvas') !== null`)
+	take("forecast")
+	s.visit("collections/carts")
+	s.duration("Time to live", "15", "minutes")
+	s.until(`document.querySelectorAll('.beside .u-over').length === 2 && document.querySelector('.sentence').innerText.includes('documents')`)
+	take("ttl")
+	s.visit("feed?from=1&type=DocumentExpired&type=DocumentExpiring&type=DocumentCreated&type=CollectionCreated")
+	s.sees("live")
+	s.until(`document.querySelectorAll('.feed tbody tr').length === 1000`)
+	take("feed")
+
+	put(t, s.orders, "SO-2026-90001", `{"customer":"ann","total":120,"state":"open"}`)
+	s.visit("documents/orders/SO-2026-90001")
+	s.click("button", "Edit")
+	s.fill("div#content", `{"customer":"ann","total":120,"state":"paid"}`)
+	put(t, s.orders, "SO-2026-90001", `{"customer":"ann","total":135,"state":"open","note":"gift"}`)
+	s.until(`document.querySelectorAll('.diff').length >= 2`)
+	take("conflict")
+
+	put(t, s.sessions, "s-4711", `{"user":"ann","device":"phone","pages":1}`)
+	put(t, s.sessions, "s-4711", `{"user":"ann","device":"phone","pages":4,"ttl":60}`)
+	s.move(2 * time.Minute)
+	s.visit("documents/sessions/s-4711")
+	s.sees("Last content")
 	take("document")
 }
