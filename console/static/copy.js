@@ -5,11 +5,8 @@ import {about} from './state.js';
 // subject is an id as one token of a subject.
 const subject = id =>
   [...new TextEncoder().encode(id)]
-    .map(b =>
-      /[A-Za-z0-9_\-=:@~]/.test(String.fromCharCode(b))
-        ? String.fromCharCode(b)
-        : '%' + b.toString(16).toUpperCase().padStart(2, '0'),
-    )
+    .map(b => [String.fromCharCode(b), '%' + b.toString(16).toUpperCase().padStart(2, '0')])
+    .map(([plain, escaped]) => (/[A-Za-z0-9_\-=:@~]/.test(plain) ? plain : escaped))
     .join('');
 const shell = text => (/^[A-Za-z0-9_./:=@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 const golang = text => (text.includes('`') ? JSON.stringify(text) : '`' + text + '`');
@@ -50,11 +47,9 @@ export function Copy({texts}) {
       setShown({name, text});
     }
   };
-  return html`<span class="row actions copy" role="group"
-    aria-label="Copy as">Copy as ${Object.keys(texts()).map(name => html`<button type="button"
-    onClick=${() => copy(name)}>
-    ${name}
-    </button>`)}
-    <span role="status">${shown && !shown.text && `Copied as ${shown.name}`}</span></span>
+  const button = name => html`<button type="button" onClick=${() => copy(name)}>${name}</button>`;
+  return html`<span class="row actions copy" role="group" aria-label="Copy as">
+      Copy as ${Object.keys(texts()).map(button)}
+      <span role="status">${shown && !shown.text && `Copied as ${shown.name}`}</span></span>
     ${shown?.text && html`<pre class="json" tabindex="0" role="region" aria-label=${shown.name}>${shown.text}</pre>`}`;
 }

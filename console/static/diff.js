@@ -1,23 +1,17 @@
-// The difference between two texts, by lines.
+// The difference between two texts, by lines, and two changes of one document as one.
 import {html} from './vendor/libraries.js';
+import {members, object, pretty} from './json.js';
 
 const most = 2000; // lines on each side that are compared; more are all different
 
 // diff returns lines as [' ' | '-' | '+', text]. What is equal at both ends costs nothing.
 function diff(before, after) {
-  const a = before.split('\n'),
-    b = after.split('\n');
-  let head = 0,
-    tail = 0;
-  while (head < a.length && head < b.length && a[head] === b[head]) head++;
-  while (
-    tail < a.length - head &&
-    tail < b.length - head &&
-    a[a.length - 1 - tail] === b[b.length - 1 - tail]
-  )
-    tail++;
-  const x = a.slice(head, a.length - tail),
-    y = b.slice(head, b.length - tail);
+  const [a, b] = [before.split('\n'), after.split('\n')];
+  const least = Math.min(a.length, b.length);
+  let [head, tail] = [0, 0];
+  while (head < least && a[head] === b[head]) head++;
+  while (tail < least - head && a.at(-1 - tail) === b.at(-1 - tail)) tail++;
+  const [x, y] = [a, b].map(lines => lines.slice(head, lines.length - tail));
   return [
     ...a.slice(0, head).map(line => [' ', line]),
     ...middle(x, y),
@@ -33,22 +27,16 @@ function middle(x, y) {
     common = new Uint16Array((x.length + 1) * width);
   for (let i = x.length - 1; i >= 0; i--) {
     for (let j = y.length - 1; j >= 0; j--) {
-      common[i * width + j] =
-        x[i] === y[j]
-          ? common[(i + 1) * width + j + 1] + 1
-          : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
+      const at = i * width + j;
+      common[at] = x[i] === y[j] ? common[at + width + 1] + 1 : Math.max(common[at + width], common[at + 1]);
     }
   }
   const out = [];
-  let i = 0,
-    j = 0;
+  let [i, j] = [0, 0];
   while (i < x.length || j < y.length) {
-    if (i < x.length && j < y.length && x[i] === y[j]) {
-      out.push([' ', x[i]]);
-      i++;
-      j++;
-    } else if (j === y.length || (i < x.length && common[(i + 1) * width + j] >= common[i * width + j + 1]))
-      out.push(['-', x[i++]]);
+    const at = i * width + j;
+    if (i < x.length && j < y.length && x[i] === y[j]) out.push([' ', x[i++], j++]);
+    else if (j === y.length || (i < x.length && common[at + width] >= common[at + 1])) out.push(['-', x[i++]]);
     else out.push(['+', y[j++]]);
   }
   return out;
@@ -70,17 +58,41 @@ function around(lines, beside = 2) {
 
 const shownLines = 1000;
 
+const marks = {'+': 'added', '-': 'removed', ' ': ''};
+
 // Diff shows it.
-export function Diff({before, after}) {
+export function Diff({before, after, label = 'Changes'}) {
   const lines = around(diff(before, after));
   if (lines.every(line => line === null)) return html`<p class="faint">The content is the same.</p>`;
-  return html`<pre class="json diff" tabindex="0" role="region" aria-label="Changes">${lines
-    .slice(0, shownLines)
-    .map(line =>
+  return html`<pre class="json diff" tabindex="0" role="region" aria-label=${label}>
+    ${lines.slice(0, shownLines).map(line =>
       line === null
         ? html`<span class="faint">…${'\n'}</span>`
-        : html`<span class=${line[0] === '+' ? 'added' : line[0] === '-' ? 'removed' : ''}>
-          ${line[0]} ${line[1]}${'\n'}
-          </span>`,
-    )}</pre>`;
+        : html`<span class=${marks[line[0]]}>${`${line[0]} ${line[1]}\n`}</span>`,
+    )}
+  </pre>`;
+}
+
+const isObject = text => text?.trimStart()[0] === '{';
+
+// same is whether two values differ in white space alone; undefined is no value.
+const same = (a, b) => a === b || (a !== undefined && b !== undefined && pretty(a) === pretty(b));
+
+const pointed = name => name.replaceAll('~', '~0').replaceAll('/', '~1');
+
+// merge joins two changes of a value, which are all JSON as text, member by member. Where both
+// changed a member, it adds the member to clashes, and picks has by its path whose value counts.
+export function merge(base, mine, theirs, clashes, picks = {}, path = '') {
+  if (same(mine, theirs) || same(base, theirs)) return mine;
+  if (same(base, mine)) return theirs;
+  if (!isObject(mine) || !isObject(theirs)) {
+    clashes.push({path, mine, theirs});
+    return picks[path] === 'theirs' ? theirs : mine;
+  }
+  const [b, m, t] = [isObject(base) ? base : '{}', mine, theirs].map(text => new Map(members(text)));
+  const all = [...new Set([...t.keys(), ...m.keys()])].map(name => [
+    name,
+    merge(b.get(name), m.get(name), t.get(name), clashes, picks, `${path}/${pointed(name)}`),
+  ]);
+  return object(all.filter(([, value]) => value !== undefined));
 }

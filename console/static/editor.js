@@ -3,6 +3,7 @@
 // A text area is there until it is loaded, and where it cannot be.
 import {html, useEffect, useLayoutEffect, useRef, useState} from './vendor/libraries.js';
 import {editors} from './drafts.js';
+import {misfit} from './json.js';
 
 let loading;
 const load = () => (loading ??= import('./vendor/editor.js'));
@@ -10,20 +11,15 @@ const load = () => (loading ??= import('./vendor/editor.js'));
 const atOnce = 50_000,
   later = 300; // characters of a text that is passed on with each key, else after ms
 
+const edge = 'color-mix(in srgb, var(--faint) 70%, transparent)';
+const font = '13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace';
+
 // The pictures of CodeMirror's own styles are data URLs, which the policy refuses.
 const theme = {
-  '&': {
-    background: 'var(--back)',
-    color: 'var(--text)',
-    border: '1px solid color-mix(in srgb, var(--faint) 70%, transparent)',
-    borderRadius: '6px',
-  },
+  '&': {background: 'var(--back)', color: 'var(--text)', border: `1px solid ${edge}`, borderRadius: '6px'},
   '&:has([aria-invalid=true])': {borderColor: 'var(--bad)'},
   '&.cm-focused': {outline: '2px solid var(--accent)', outlineOffset: '2px'},
-  '.cm-scroller': {
-    font: '13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
-    maxHeight: '60vh',
-  },
+  '.cm-scroller': {font, maxHeight: '60vh'},
   '.cm-content': {caretColor: 'var(--text)', padding: '5px 0'},
   '.cm-line': {padding: '0 9px'},
   '.cm-placeholder': {color: 'var(--faint)'},
@@ -32,7 +28,9 @@ const theme = {
   '&.cm-focused .cm-matchingBracket': {background: 'var(--on-soft)'},
   '&.cm-focused .cm-nonmatchingBracket': {background: 'var(--bad-soft)'},
   '.cm-lintRange-error': {backgroundImage: 'none', textDecoration: 'underline wavy var(--bad)'},
-  '.cm-lint-marker-error': {content: '"●"', color: 'var(--bad)'},
+  '.cm-gutter-lint .cm-lint-marker-error': {content: 'normal', lineHeight: '1.5'},
+  '.cm-lint-marker-error::before': {content: '"●"', color: 'var(--bad)'},
+  '.cm-lintPoint-error::after': {borderBottomColor: 'var(--bad)'},
   '.cm-tooltip': {background: 'var(--back)', color: 'var(--text)', borderColor: 'var(--line)'},
 };
 
@@ -43,6 +41,32 @@ const colors = t => [
   {tag: t.keyword, fontWeight: 'bold'},
   {tag: t.invalid, color: 'var(--bad)'},
 ];
+
+// faults marks where a text stops being a document.
+const faults = view => {
+  const fault = misfit(view.state.doc.toString());
+  if (!fault) return [];
+  const {at: from, message} = fault;
+  return [{from, to: Math.min(from + 1, view.state.doc.length), severity: 'error', message}];
+};
+
+// inks colour JSON that is only read. They are highlights, which need no element for each word.
+const inks = {};
+const word = /("(?:[^"\\]|\\.)*")(\s*:)?|[-+.\w]+/g;
+
+// ink colours the JSON in the first text of an element, and returns what undoes it.
+export function ink({firstChild: node}) {
+  if (!window.Highlight || !node) return undefined;
+  const ranges = [...node.data.matchAll(word)].map(({index, 0: whole, 1: string, 2: colon}) => {
+    const kind = colon ? 'name' : string ? 'string' : 'scalar';
+    const end = index + (string ?? whole).length;
+    const range = new StaticRange({startContainer: node, startOffset: index, endContainer: node, endOffset: end});
+    if (!inks[kind]) CSS.highlights.set(`json-${kind}`, (inks[kind] = new Highlight()));
+    inks[kind].add(range);
+    return [kind, range];
+  });
+  return () => ranges.forEach(([kind, range]) => inks[kind].delete(range));
+}
 
 const cel = {
   token(stream) {
@@ -60,24 +84,17 @@ const cel = {
 // changed: that of a large one not with each key.
 export function Editor({id, label, language, value, rows, hint, invalid, onInput, onRun}) {
   const [m, setModule] = useState(null);
-  const area = useRef(),
-    host = useRef(),
-    view = useRef(),
-    passed = useRef(value),
-    on = useRef(),
-    before = useRef();
+  const [area, host, view, on, before] = [useRef(), useRef(), useRef(), useRef(), useRef()];
+  const passed = useRef(value);
   on.current = {onInput, onRun};
+  const fault = language === 'json' ? misfit(value) : undefined;
+  const wrong = Boolean(invalid || fault);
   useEffect(() => {
     load().then(
       m => {
         const focus = area.current && document.activeElement === area.current;
-        before.current = {
-          focus,
-          selection: {
-            anchor: focus ? area.current.selectionStart : 0,
-            head: focus ? area.current.selectionEnd : 0,
-          },
-        };
+        const {selectionStart: anchor = 0, selectionEnd: head = 0} = focus ? area.current : {};
+        before.current = {focus, selection: {anchor, head}};
         setModule(m);
       },
       () => {},
@@ -115,14 +132,9 @@ export function Editor({id, label, language, value, rows, hint, invalid, onInput
         hint ? m.placeholder(hint) : [],
         language === 'cel'
           ? m.StreamLanguage.define(cel)
-          : [m.json(), m.lineNumbers(), m.foldGutter(), m.lintGutter(), m.linter(m.jsonParseLinter())],
-        m.keymap.of([
-          {key: 'Mod-Enter', run},
-          ...m.defaultKeymap,
-          ...m.historyKeymap,
-          ...m.foldKeymap,
-          ...m.lintKeymap,
-        ]),
+          : [m.json(), m.lineNumbers(), m.foldGutter(), m.lintGutter(), m.linter(faults)],
+        m.keymap.of([{key: 'Mod-Enter', run}]),
+        m.keymap.of([...m.defaultKeymap, ...m.historyKeymap, ...m.foldKeymap, ...m.lintKeymap]),
         m.EditorView.updateListener.of(update => {
           if (!update.docChanged) return;
           clearTimeout(timer);
@@ -133,8 +145,7 @@ export function Editor({id, label, language, value, rows, hint, invalid, onInput
           blur: pass,
           beforeinput(event, v) {
             // Over a selection a browser keeps its colours, by a style attribute, which the policy refuses.
-            if (event.inputType !== 'insertText' || event.isComposing || v.state.selection.main.empty)
-              return false;
+            if (event.inputType !== 'insertText' || event.isComposing || v.state.selection.main.empty) return false;
             v.dispatch(v.state.replaceSelection(event.data), {userEvent: 'input.type', scrollIntoView: true});
             return true;
           },
@@ -157,15 +168,15 @@ export function Editor({id, label, language, value, rows, hint, invalid, onInput
     view.current.dispatch({changes: {from: 0, to: view.current.state.doc.length, insert: value}});
   }, [value]);
   useLayoutEffect(() => {
-    view.current?.contentDOM.setAttribute('aria-invalid', Boolean(invalid));
-  }, [m, invalid]);
+    view.current?.contentDOM.setAttribute('aria-invalid', wrong);
+  }, [m, wrong]);
   return html`<div class="editor" id=${m && id} ref=${host} hidden=${!m}></div>
-    ${
-      !m &&
-      html`<textarea id=${id} ref=${area} class="json" aria-label=${label} rows=${rows} spellcheck=${false}
-        placeholder=${hint} value=${value} aria-invalid=${invalid}
-      onInput=${e => onInput((passed.current = e.target.value))} onKeyDown=${e => {
+    ${!m &&
+    html`<textarea id=${id} ref=${area} class="json" aria-label=${label} rows=${rows} spellcheck=${false}
+      placeholder=${hint} value=${value} aria-invalid=${wrong}
+      onInput=${e => onInput((passed.current = e.target.value))}
+      onKeyDown=${e => {
         if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) onRun?.();
-      }}></textarea>`
-    }`;
+      }}></textarea>`}
+    ${language === 'json' && html`<p class="fault misfit" role="status" hidden=${!fault}>${fault?.message}</p>`}`;
 }
