@@ -83,9 +83,14 @@ export function Table({label, head, children}) {
 // is typed: a render between "1." and "5", of which the first is no number, would undo it.
 export function Seconds({value, unit, onChange, label, id}) {
   const size = units.find(([name]) => name === unit)[1];
+  const field = useRef();
+  const typed = () => (field.current.value === '' ? null : Number(field.current.value));
+  useLayoutEffect(() => {
+    if (typed() !== value) field.current.value = value ?? ''; // changed by others
+  }, [value]);
   return html`<span class="seconds">
-    <input id=${id} type="number" min="0" step="any" inputmode="decimal" aria-label=${label} defaultValue=${value ?? ''}
-      onInput=${e => onChange(e.target.value === '' ? null : Number(e.target.value), unit)} />
+    <input ref=${field} id=${id} type="number" min="0" step="any" inputmode="decimal" aria-label=${label}
+      onInput=${() => onChange(typed(), unit)} />
     <select aria-label="${label}: unit" value=${unit} onChange=${e => onChange(value, e.target.value)}>
       ${units.toReversed().map(([name]) => html`<option value=${name}>${name}</option>`)}
     </select>
