@@ -65,7 +65,7 @@ func TestEventTypes(t *testing.T) {
 		page, before, after string
 		has                 func(schema.EventType) bool
 	}{
-		{"feed", "const types = [", "]", func(schema.EventType) bool { return true }},
+		{"feed", "const types = {", "}", func(schema.EventType) bool { return true }},
 		{"feed", "const lasts = [", "]", schema.EventType.EndsDocument},
 		{"document", "const lasts = [", "]", schema.EventType.EndsDocument},
 		{"document", "versions = [", "]", func(t schema.EventType) bool { return t.MakesVersion() && !t.KeepsContent() }},

@@ -4,7 +4,7 @@ import {html, useEffect, useRef, useState} from '../vendor/libraries.js';
 import {call} from '../api.js';
 import {about, clock, status, times} from '../state.js';
 import {bytes, count, number} from '../format.js';
-import {content, find, member, members, ownTTL} from '../json.js';
+import {content, find, member, members, misfit, ownTTL} from '../json.js';
 import {draftOf, keepDraft} from '../drafts.js';
 import {Copy, queries, upserts} from '../copy.js';
 import {Import} from '../import.js';
@@ -403,5 +403,5 @@ function Create({name}) {
     <div class="field">Content
       <${Editor} id="content" label="Content" language="json" rows=${6} value=${draft.text}
         onInput=${text => keep({...draft, touched: true, text})} /></div>
-    <${Fault} error=${error} /><button class="primary">Create</button></form>`;
+    <${Fault} error=${error} /><button class="primary" disabled=${Boolean(misfit(draft.text))}>Create</button></form>`;
 }
