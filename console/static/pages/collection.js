@@ -69,7 +69,8 @@ export function Collection({name, query}) {
       <a href=${at(['feed'], {collection: name})}>Feed</a> ·${' '}
       <a href=${expired(name)}>What expired</a> ·${' '}
       <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
-    ${!about.value.write && html`<p class="faint">This console is read-only: it cannot change the settings.</p>`}
+    ${!about.value.write && html`<p class="faint">
+      This console is read-only: try what a time to live would do; it cannot be saved here.</p>`}
     <p class="good" role="status" tabindex="-1" ref=${message}>${said}</p>
     <${Settings} collection=${c} onLoad=${load} onSaid=${setSaid}
       chosen=${horizons.some(([h]) => h === chosen) ? chosen : ''} />
@@ -167,7 +168,7 @@ function Settings({collection: c, chosen, onSaid, onLoad}) {
     html`<button class="primary" disabled=${!ready}>${outdated ? 'Save mine over it' : 'Save'}</button>`;
   const write = about.value.write;
   return html`${outdated && html`<${Changed} draft=${draft} stored=${stored} />`}<form class="card" onSubmit=${save}>
-    <fieldset class="plain" disabled=${!write || saving}><legend><h2>Time to live</h2></legend>
+    <fieldset class="plain" disabled=${saving}><legend><h2>Time to live</h2></legend>
       <div class="choices">
         ${modes.map(
           ([value, title, help]) => html`<label class="choice">
