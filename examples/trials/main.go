@@ -1,11 +1,18 @@
 // Command trials mails the users of a trial: once some days before it ends, and once at its
-// end, whatever crashes meanwhile. A program that starts trials uses type Trials.
+// end, whatever crashes meanwhile.
+//
+//	trials [-length 720h] [-warn 168h] [-mails URL]   any number of these, of which one sends
+//	trials start ann ann@example.com
+//	trials extend ann
+//	trials paid ann
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,33 +23,60 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/lapsedb/lapse/client"
 )
 
 func main() {
-	url := flag.String("nats", "nats://127.0.0.1:4222", "NATS server")
-	mails := flag.String("mails", "http://127.0.0.1:8025/send", "URL of the mail service")
-	length := flag.Duration("length", 30*24*time.Hour, "length of a trial")
-	warn := flag.Duration("warn", 7*24*time.Hour, "time of the first mail before the end")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *url, *mails, *length, *warn); err != nil && ctx.Err() == nil {
+	if err := run(ctx); err != nil && ctx.Err() == nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, url, mails string, length, warn time.Duration) error {
-	c, err := client.Connect(url)
+func run(ctx context.Context) error {
+	url := flag.String("nats", cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), "NATS server")
+	mails := flag.String("mails", "", "URL of the mail service; without it the mails are printed")
+	var settings []client.PropertyOption
+	set := func(option func(time.Duration) client.PropertyOption) func(string) error {
+		return func(text string) error {
+			d, err := time.ParseDuration(text)
+			settings = append(settings, option(d))
+			return err
+		}
+	}
+	flag.Func("length", "length of a trial", set(client.DefaultTTL))
+	flag.Func("warn", "time of the first mail before the end", set(client.WarnBefore))
+	flag.Parse()
+	c, err := client.Connect(*url)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	trials, err := OpenTrials(ctx, c, length, warn)
+	trials, err := OpenTrials(ctx, c, settings...)
 	if err != nil {
 		return err
 	}
-	return trials.Mail(ctx, post(mails))
+	switch args := flag.Args(); {
+	case len(args) == 0 && *mails == "":
+		return trials.Mail(ctx, show)
+	case len(args) == 0:
+		return trials.Mail(ctx, post(*mails))
+	case len(args) == 3 && args[0] == "start":
+		return trials.Start(ctx, args[1], args[2])
+	case len(args) == 2 && args[0] == "extend":
+		return trials.Extend(ctx, args[1])
+	case len(args) == 2 && args[0] == "paid":
+		return trials.Subscribe(ctx, args[1])
+	}
+	return errors.New("use start USER ADDRESS, extend USER, paid USER, or nothing to send mails")
+}
+
+func show(_ context.Context, _ string, m Mail) error {
+	_, err := fmt.Printf("to %s: %s\n", m.To, m.Text)
+	return err
 }
 
 // post sends mails by a service that sends once for each Idempotency-Key, as mail services

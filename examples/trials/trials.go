@@ -30,9 +30,15 @@ type Mail struct {
 // Send sends a mail, at most once for a key.
 type Send func(ctx context.Context, key string, m Mail) error
 
-// OpenTrials opens the collections, and creates them the first time.
-func OpenTrials(ctx context.Context, c *client.Client, length, warn time.Duration) (*Trials, error) {
-	running, err := c.OpenCollection(ctx, "trials", client.DefaultTTL(length), client.WarnBefore(warn))
+// OpenTrials opens the collections, and creates them the first time: a trial has 30 days, and
+// the warning is 7 days before. Settings, such as client.DefaultTTL and client.WarnBefore,
+// change that, also for trials that run.
+func OpenTrials(ctx context.Context, c *client.Client, settings ...client.PropertyOption) (*Trials, error) {
+	initial := []client.PropertyOption{client.DefaultTTL(30 * 24 * time.Hour), client.WarnBefore(7 * 24 * time.Hour)}
+	running, err := c.OpenCollection(ctx, "trials", append(initial, settings...)...)
+	if err == nil && len(settings) > 0 {
+		running, err = c.ChangeCollection(ctx, "trials", settings...)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +76,20 @@ func (t *Trials) Mail(ctx context.Context, send Send) error {
 		// The sequence of the event is the same when it comes again after a crash.
 		return send(ctx, fmt.Sprintf("trial-%d", e.Seq), *m)
 	}
-	quarantine := func(ctx context.Context, e *client.Event, err error) error {
-		_, err = client.Upsert(ctx, t.unsent, fmt.Sprint(e.Seq), map[string]any{"event": e, "error": err.Error()})
-		return err
-	}
 	return t.client.Handle(ctx, handle, client.Durable("trial-mails"), client.FromStart(), client.InCollection(t.running.Name()),
-		client.OfType(client.DocumentExpiring, client.DocumentExpired), client.Poison(5, quarantine))
+		client.OfType(client.DocumentExpiring, client.DocumentExpired), client.Poison(5, t.putAside))
+}
+
+// putAside keeps an event without a mail. Where its document makes that too large, or too
+// deep, the log has it: the id is the sequence.
+func (t *Trials) putAside(ctx context.Context, e *client.Event, failure error) error {
+	id, aside := fmt.Sprint(e.Seq), map[string]any{"event": e, "error": failure.Error()}
+	_, err := client.Upsert(ctx, t.unsent, id, aside)
+	if errors.Is(err, client.ErrTooLarge) || errors.Is(err, client.ErrBadRequest) {
+		aside["event"] = map[string]string{"type": e.Type.String(), "id": e.ID}
+		_, err = client.Upsert(ctx, t.unsent, id, aside)
+	}
+	return err
 }
 
 // mail returns the mail for an event, nil for none.
@@ -88,7 +102,7 @@ func (t *Trials) mail(ctx context.Context, e *client.Event) (*Mail, error) {
 		return &Mail{trial.Address, "Your trial has ended."}, nil
 	}
 	// The event may have waited for this program: the user may have paid, or have more time.
-	now, err := client.Get[Trial](ctx, t.running, e.ID, client.MinSeq(e.Seq))
+	now, err := client.Get[json.RawMessage](ctx, t.running, e.ID, client.MinSeq(e.Seq))
 	if errors.Is(err, client.ErrDocumentNotFound) || err == nil && now.ETag != e.Previous {
 		return nil, nil
 	}

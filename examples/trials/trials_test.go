@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/examples/internal/manual"
 	"github.com/lapsedb/lapse/examples/internal/server"
 	"github.com/lapsedb/lapse/lapsetest"
 	"github.com/lapsedb/lapse/lapsetest/bubble"
@@ -66,7 +68,7 @@ func TestVirtual(t *testing.T) {
 	const length, warn, users = 3 * time.Hour, time.Hour, 60
 	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
 		ctx, c := t.Context(), s.Client(t)
-		trials, err := OpenTrials(ctx, c, length, warn)
+		trials, err := OpenTrials(ctx, c, client.DefaultTTL(length), client.WarnBefore(warn))
 		check(t, err)
 		began := time.Now()
 		for i := range users {
@@ -142,16 +144,99 @@ func TestSchedule(t *testing.T) {
 		{"time":"2026-01-31T00:00:00.000Z","type":"DocumentExpired","id":"ann","body":{"address":"ann@example.com"}}`)
 }
 
-// The warning comes after a second; NATS waits five for the mailer that was killed.
-const length, warn = 8 * time.Second, 7 * time.Second
+// TestSettings: those of a later start apply to trials that run; a start without any leaves
+// them, and one with a bad value changes nothing.
+func TestSettings(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+		ctx, c := t.Context(), s.Client(t)
+		open := func(settings ...client.PropertyOption) (*Trials, error) {
+			return OpenTrials(ctx, c, append(settings, client.Metadata("owner", "shop"))...)
+		}
+		trials, err := open()
+		check(t, err)
+		check(t, trials.Start(ctx, "ann", "ann"))
+		_, err = open(client.DefaultTTL(time.Hour), client.WarnBefore(20*time.Minute))
+		check(t, err)
+		_, err = OpenTrials(ctx, c)
+		check(t, err)
+		if _, err = open(client.DefaultTTL(-time.Hour)); !errors.Is(err, client.ErrBadTTL) {
+			t.Errorf("a negative length: %v", err)
+		}
+		_, err = open(client.WarnBefore(30 * time.Minute))
+		check(t, err)
+		mail := &service{sent: map[string]Mail{}}
+		for _, at := range []struct {
+			passes time.Duration
+			want   string
+		}{{29 * time.Minute, ""}, {2 * time.Minute, "w"}, {28 * time.Minute, "w"}, {2 * time.Minute, "we"}} {
+			life, end := context.WithTimeout(ctx, at.passes)
+			_ = trials.Mail(life, func(_ context.Context, key string, m Mail) error { mail.send(key, m); return nil })
+			end()
+			if got := mail.mails()["ann"]; got != at.want {
+				t.Errorf("ann got %q, want %q", got, at.want)
+			}
+		}
+		if got := trials.running.Info().Metadata; len(got) != 1 {
+			t.Errorf("the metadata are %v", got)
+		}
+	})
+}
 
-// TestMain is the mailer if TestServer starts it.
+// TestForeign: documents that are no trials, that are too large or too deep to be put aside
+// as a whole, or become unreadable after the warning, end no mailer.
+func TestForeign(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+		ctx := t.Context()
+		trials, err := OpenTrials(ctx, s.Client(t), client.DefaultTTL(time.Hour), client.WarnBefore(10*time.Minute))
+		check(t, err)
+		const open, shut = `{"address":5,"x":`, `}`
+		for id, document := range map[string]string{
+			"unreadable": open + `1` + shut,
+			"large":      open + `"` + strings.Repeat("x", 2<<20-len(open+shut)-2) + `"` + shut,
+			"deep":       open + strings.Repeat("[", 127) + strings.Repeat("]", 127) + shut,
+			"changed":    `{"address":"changed"}`,
+		} {
+			_, err := client.Upsert(ctx, trials.running, id, json.RawMessage(document))
+			check(t, err)
+		}
+		check(t, trials.Start(ctx, "ann", "ann"))
+		time.Sleep(55 * time.Minute) // the mailer comes late
+		_, err = client.Upsert(ctx, trials.running, "changed", map[string]any{"address": 5})
+		check(t, err)
+		mail := &service{sent: map[string]Mail{}}
+		life, end := context.WithTimeout(ctx, 2*time.Hour)
+		defer end()
+		if err := trials.Mail(life, func(_ context.Context, key string, m Mail) error { mail.send(key, m); return nil }); life.Err() == nil {
+			t.Error(err)
+		}
+		if got := fmt.Sprint(mail.mails()); got != "map[ann:we]" {
+			t.Errorf("mails: %s", got)
+		}
+		var aside []string
+		for item, err := range client.Query[struct{ Event struct{ ID, Type string } }](ctx, trials.unsent) {
+			check(t, err)
+			aside = append(aside, item.Value.Event.ID+" "+item.Value.Event.Type)
+		}
+		slices.Sort(aside)
+		if got := strings.Join(aside, ", "); got != "changed DocumentExpired, changed DocumentExpiring, deep DocumentExpired, deep DocumentExpiring, "+
+			"large DocumentExpired, large DocumentExpiring, unreadable DocumentExpired, unreadable DocumentExpiring" {
+			t.Errorf("put aside: %s", got)
+		}
+	})
+}
+
+// TestMain is the program if a test starts it.
 func TestMain(m *testing.M) {
-	if mails := os.Getenv("TEST_MAILS"); mails != "" {
-		fmt.Fprintln(os.Stderr, run(context.Background(), os.Getenv("TEST_NATS"), mails, length, warn))
-		os.Exit(1)
+	if os.Getenv(manual.Program) != "" {
+		main()
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// TestPage: docs/trials.md, on lapse serve.
+func TestPage(t *testing.T) {
+	manual.Run(t, "trials.md", "NATS_URL="+server.Start(t))
 }
 
 // TestServer: a mailer process that is killed when the service has sent a mail, before it
@@ -176,14 +261,15 @@ func TestServer(t *testing.T) {
 	}))
 	defer web.Close()
 	c := server.Client(t, url)
-	trials, err := OpenTrials(t.Context(), c, length, warn)
+	// The warning comes after a second; NATS waits five for the mailer that was killed.
+	trials, err := OpenTrials(t.Context(), c, client.DefaultTTL(8*time.Second), client.WarnBefore(7*time.Second))
 	check(t, err)
 	check(t, trials.Start(t.Context(), "ann", "ann"))
 
 	asked := map[string]int{}
 	for ended := false; !ended; {
-		mailer := child.Command(t, os.Args[0])
-		mailer.Env, mailer.Stderr = append(mailer.Env, "TEST_MAILS="+web.URL, "TEST_NATS="+url), os.Stderr
+		mailer := child.Command(t, os.Args[0], "-mails", web.URL)
+		mailer.Env, mailer.Stderr = append(mailer.Env, manual.Program+"=1", "NATS_URL="+url), os.Stderr
 		check(t, mailer.Start())
 		for lives := true; lives && !ended; {
 			r := <-requests
