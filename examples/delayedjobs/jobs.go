@@ -152,11 +152,11 @@ func (jobs *Jobs) retry(ctx context.Context, e *client.Event, j Job, failure err
 }
 
 // putAside keeps what is known of a job that is not tried again. Where the job makes that
-// too large, the log has it: the id is the sequence of its expiry.
+// too large, or too deep, the log has it: the id is the sequence of its expiry.
 func (jobs *Jobs) putAside(ctx context.Context, e *client.Event, job any, failure error) error {
 	aside := map[string]any{"of": e.ID, "job": job, "error": failure.Error()}
 	_, err := client.Upsert(ctx, jobs.failed, fmt.Sprint(e.Seq), aside)
-	if errors.Is(err, client.ErrTooLarge) {
+	if errors.Is(err, client.ErrTooLarge) || errors.Is(err, client.ErrBadRequest) {
 		delete(aside, "job")
 		_, err = client.Upsert(ctx, jobs.failed, fmt.Sprint(e.Seq), aside)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -158,8 +159,8 @@ func TestVirtual(t *testing.T) {
 	})
 }
 
-// TestPutAside: a job that no worker can read, or that is too large to try again, ends no
-// worker, and a job whose moment has passed runs at once.
+// TestPutAside: a job that no worker can read, or that is too large to try again or too deep
+// to put aside, ends no worker, and a job whose moment has passed runs at once.
 func TestPutAside(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -169,6 +170,8 @@ func TestPutAside(t *testing.T) {
 		_, err = client.Upsert(ctx, jobs.waiting, "unreadable", map[string]int{"text": 5}, client.TTL(time.Second))
 		check(t, err)
 		_, err = client.Upsert(ctx, jobs.waiting, "large", Job{Text: strings.Repeat("x", 2<<20-len(`{"text":"","ttl":1}`))}, client.TTL(time.Second))
+		check(t, err)
+		_, err = client.Upsert(ctx, jobs.waiting, "deep", json.RawMessage(`{"text":`+strings.Repeat("[", 127)+strings.Repeat("]", 127)+`,"ttl":1}`))
 		check(t, err)
 		crew := newCrew(t)
 		crew.hire(ctx, 0, jobs, func(_ context.Context, id string, _ Job) error {
@@ -185,7 +188,7 @@ func TestPutAside(t *testing.T) {
 		if got := fmt.Sprint(crew.ran); got != "map[large:1 late:1]" {
 			t.Errorf("what ran: %s", got)
 		}
-		if n, err := client.Count(t.Context(), jobs.failed); n != 2 || err != nil {
+		if n, err := client.Count(t.Context(), jobs.failed); n != 3 || err != nil {
 			t.Errorf("%d failed jobs, %v", n, err)
 		}
 	})
