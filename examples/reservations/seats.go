@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -92,7 +93,7 @@ func tooLate(err error) error {
 // taken returns the ids of the held and sold seats of a show.
 func (s *Seats) taken(ctx context.Context, show string) (map[string]bool, error) {
 	taken := map[string]bool{}
-	for item, err := range client.Query[seat](ctx, s.coll, client.IDPrefix(show+"/"), client.PageSize(client.MaxPageSize)) {
+	for item, err := range client.Query[json.RawMessage](ctx, s.coll, client.IDPrefix(show+"/"), client.Select("/id"), client.PageSize(client.MaxPageSize)) {
 		if err != nil {
 			return nil, err
 		}

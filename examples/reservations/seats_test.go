@@ -147,6 +147,22 @@ func TestVirtual(t *testing.T) {
 	})
 }
 
+// TestForeign: a document that is no seat takes its place, and keeps nobody from the others.
+func TestForeign(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+		seats, err := OpenSeats(t.Context(), s.Client(t), 2, time.Minute)
+		check(t, err)
+		_, err = client.Upsert(t.Context(), seats.coll, "hamlet/0", map[string]int{"sold": 5})
+		check(t, err)
+		if h, err := seats.Hold(t.Context(), "hamlet"); h.Seat != "hamlet/1" || err != nil {
+			t.Errorf("holds %q, %v", h.Seat, err)
+		}
+		if _, err := seats.Hold(t.Context(), "hamlet"); err != ErrSoldOut {
+			t.Errorf("the next one: %v", err)
+		}
+	})
+}
+
 // TestServer: the same program over HTTP, on lapse serve.
 func TestServer(t *testing.T) {
 	const capacity = 3
