@@ -20,11 +20,11 @@ func ExampleStore_SCS() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	coll, err := c.OpenCollection(ctx, "sessions", client.TTLPerDocument())
+	coll, err := c.OpenCollection(ctx, "sessions", client.TTLPerDocument(), client.IncludePaths("/user"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	store := &sessions.Store{Sessions: coll}
+	store := &sessions.Store{Sessions: coll, UserKey: "user"} // manager.Put(ctx, "user", name) at the login
 
 	manager := scs.New()
 	manager.IdleTimeout, manager.Lifetime = 30*time.Minute, 8*time.Hour
@@ -42,6 +42,14 @@ func ExampleStore_SCS() {
 		log.Fatal(err)
 	}
 	http.Handle("/ended", ends)
+
+	// All sessions of the user but this one.
+	app.HandleFunc("POST /logout-others", func(w http.ResponseWriter, r *http.Request) {
+		_, err := store.EndAll(r.Context(), manager.GetString(r.Context(), "user"), manager.Token(r.Context()))
+		if err != nil {
+			http.Error(w, "try again", http.StatusServiceUnavailable)
+		}
+	})
 	http.Handle("/", handler)
 }
 

@@ -71,16 +71,17 @@ func (g *Gorilla) Save(r *http.Request, w http.ResponseWriter, s *sessions.Sessi
 	if err != nil {
 		return err
 	}
+	user := userOf(values[g.UserKey])
 	item, known := s.Values[loaded{}].(session)
 	old := map[any]any{}
 	switch {
 	case s.ID == "":
 		s.ID = rand.Text()
-		item, err = g.create(r.Context(), s.ID, data, time.Now().Add(g.Absolute))
+		item, err = g.create(r.Context(), s.ID, user, data, time.Now().Add(g.Absolute))
 	case !known:
 		return ErrChanged // the program has replaced Values
-	case gob.Deserialize(item.Value.Data, &old) != nil || !reflect.DeepEqual(old, values):
-		item, err = g.save(r.Context(), item, data, time.Unix(item.Value.End, 0))
+	case gob.Deserialize(item.Value.Data, &old) != nil || !reflect.DeepEqual(old, values) || item.Value.User != user:
+		item, err = g.save(r.Context(), item, user, data, time.Unix(item.Value.End, 0))
 	}
 	if err != nil {
 		return err

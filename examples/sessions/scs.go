@@ -60,9 +60,10 @@ func (s *scsStore) CommitCtx(ctx context.Context, token string, data []byte, exp
 	if err != nil {
 		end = expiry
 	}
+	user := userOf(values[s.UserKey])
 	r, ok := ctx.Value(requestKey{}).(*request)
 	if !ok {
-		doc, end := s.write(data, end)
+		doc, end := s.write(user, data, end)
 		_, err := client.Upsert(ctx, s.Sessions, token, doc, end)
 		return err
 	}
@@ -71,14 +72,14 @@ func (s *scsStore) CommitCtx(ctx context.Context, token string, data []byte, exp
 	item, ok := r.loaded[token]
 	switch {
 	case ok:
-		if oldEnd, old, err := s.manager.Codec.Decode(item.Value.Data); err == nil && oldEnd.Equal(end) && reflect.DeepEqual(old, values) {
+		if oldEnd, old, err := s.manager.Codec.Decode(item.Value.Data); err == nil && oldEnd.Equal(end) && reflect.DeepEqual(old, values) && item.Value.User == user {
 			return nil
 		}
-		item, err = s.save(ctx, item, data, end)
+		item, err = s.save(ctx, item, user, data, end)
 	case r.ended: // RenewToken would bring a session back whose logout came first
 		err = ErrEnded
 	default:
-		item, err = s.create(ctx, token, data, end)
+		item, err = s.create(ctx, token, user, data, end)
 	}
 	if err == nil {
 		r.loaded[token] = item

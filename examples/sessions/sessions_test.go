@@ -80,10 +80,13 @@ type scsShop struct {
 	t   testing.TB
 }
 
-func (s scsShop) user() string    { return s.m.GetString(s.ctx, "user") }
-func (s scsShop) put(user string) { s.m.Put(s.ctx, "user", user); s.m.Put(s.ctx, "other", 1) }
-func (s scsShop) logout()         { check(s.t, s.m.Destroy(s.ctx)) }
-func (s scsShop) renew()          { check(s.t, s.m.RenewToken(s.ctx)) }
+func (s scsShop) user() string { return s.m.GetString(s.ctx, "user") }
+func (s scsShop) put(user string) {
+	s.m.Put(s.ctx, "user", user)
+	s.m.Put(s.ctx, "other", time.Now().UnixNano())
+}
+func (s scsShop) logout() { check(s.t, s.m.Destroy(s.ctx)) }
+func (s scsShop) renew()  { check(s.t, s.m.RenewToken(s.ctx)) }
 
 // manager returns a manager without the default store, whose goroutine never ends.
 func manager() *scs.SessionManager {
@@ -91,7 +94,7 @@ func manager() *scs.SessionManager {
 }
 
 func scsApp(t testing.TB, coll *client.Collection) *app {
-	m, store := manager(), &Store{Sessions: coll}
+	m, store := manager(), &Store{Sessions: coll, UserKey: "user"}
 	m.IdleTimeout, m.Lifetime, m.ErrorFunc = idle, absolute, answer
 	return &app{store, store.SCS(m, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Context().Value(shopKey{}).(func(shop))(scsShop{m, r.Context(), t})
@@ -100,13 +103,15 @@ func scsApp(t testing.TB, coll *client.Collection) *app {
 
 type gorillaShop struct{ *sessions.Session }
 
-func (s gorillaShop) user() string    { user, _ := s.Values["user"].(string); return user }
-func (s gorillaShop) put(user string) { s.Values["user"], s.Values["other"] = user, 1 }
-func (s gorillaShop) logout()         { s.Options.MaxAge = -1 }
-func (s gorillaShop) renew()          {}
+func (s gorillaShop) user() string { user, _ := s.Values["user"].(string); return user }
+func (s gorillaShop) put(user string) {
+	s.Values["user"], s.Values["other"] = user, time.Now().UnixNano()
+}
+func (s gorillaShop) logout() { s.Options.MaxAge = -1 }
+func (s gorillaShop) renew()  {}
 
 func gorillaApp(_ testing.TB, coll *client.Collection) *app {
-	store := &Store{Sessions: coll, Idle: idle, Absolute: absolute}
+	store := &Store{Sessions: coll, Idle: idle, Absolute: absolute, UserKey: "user"}
 	g := &Gorilla{Store: store, Codecs: securecookie.CodecsFromPairs([]byte("0123456789abcdef0123456789abcdef")), Options: sessions.Options{Path: "/"}}
 	return &app{store, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, err := g.Get(r, "s")
@@ -131,7 +136,7 @@ func check(t testing.TB, err error) {
 
 func collection(t testing.TB, c *client.Client) *client.Collection {
 	t.Helper()
-	coll, err := c.CreateCollection(t.Context(), "sessions", client.TTLPerDocument())
+	coll, err := c.CreateCollection(t.Context(), "sessions", client.TTLPerDocument(), client.IncludePaths("/user"))
 	check(t, err)
 	return coll
 }
@@ -215,6 +220,7 @@ func TestVirtual(t *testing.T) {
 				a := library.app(t, collection(t, c))
 				races(t, a)
 				ends(t, c, a)
+				ofUsers(t, a)
 			})
 		})
 	}
@@ -300,7 +306,7 @@ func TestServer(t *testing.T) {
 		ttl  time.Duration
 	}{{"expired", time.Second}, {"logout", time.Hour}} {
 		id := fmt.Sprint("browser", i)
-		_, err := store.create(ctx, id, []byte("x"), time.Now().Add(end.ttl))
+		_, err := store.create(ctx, id, "", []byte("x"), time.Now().Add(end.ttl))
 		check(t, err)
 		response, err := http.Get(web.URL + "?id=" + id) // returns once the handler waits
 		check(t, err)
@@ -331,7 +337,7 @@ type lateWriter struct {
 
 func (w lateWriter) Header() http.Header { w.before(); return w.ResponseRecorder.Header() }
 
-// TestEndsMeanwhile: a request hears of a session that ends while it begins to wait.
+// TestEndsMeanwhile: requests hear of a session that ends while they begin to wait.
 func TestEndsMeanwhile(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
 		c := s.Client(t)
@@ -344,23 +350,34 @@ func TestEndsMeanwhile(t *testing.T) {
 			}
 		})
 		check(t, err)
-		_, err = store.create(ctx, "a", []byte("x"), time.Now().Add(time.Hour))
+		_, err = store.create(ctx, "a", "", []byte("x"), time.Now().Add(time.Hour))
 		check(t, err)
-		w, done := lateWriter{httptest.NewRecorder(), sync.OnceFunc(func() {
+		remove := sync.OnceFunc(func() {
 			check(t, store.remove(ctx, "a"))
 			time.Sleep(time.Second) // until Watch has read the event
-		})}, make(chan bool)
-		go func() {
-			defer close(done)
-			ends.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		}()
-		select {
-		case <-done:
-		case <-time.After(time.Minute):
-			t.Fatal("the request hangs")
+		})
+		const tabs = 8
+		texts := make(chan string, tabs)
+		for i := range tabs {
+			go func() {
+				w := lateWriter{httptest.NewRecorder(), func() {}}
+				if i == tabs-1 {
+					time.Sleep(time.Second) // until the others wait
+					w.before = remove
+				}
+				ends.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+				texts <- w.Body.String()
+			}()
 		}
-		if text := w.Body.String(); !strings.Contains(text, "data: logout") {
-			t.Errorf("the browser hears %q", text)
+		for range tabs {
+			select {
+			case text := <-texts:
+				if !strings.Contains(text, "data: logout") {
+					t.Errorf("the browser hears %q", text)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("a request hangs")
+			}
 		}
 	})
 }

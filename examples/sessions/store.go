@@ -26,9 +26,14 @@ type Store struct {
 	Sessions *client.Collection
 	Idle     time.Duration // without a request, in whole seconds; 0 is for ever
 	Absolute time.Duration // after the login, for gorilla; scs has a Lifetime
+
+	// UserKey is the key of the value in a session that names its user, for List and EndAll.
+	// Without the included path /user these scan all sessions.
+	UserKey string
 }
 
 type document struct {
+	User string `json:"user,omitempty"`
 	Data []byte `json:"data"`
 	End  int64  `json:"end"`            // absolute end, unix seconds
 	Last bool   `json:"last,omitempty"` // it expires at End, and is not touched any more
@@ -64,23 +69,23 @@ func (s *Store) load(ctx context.Context, id string) (session, error) {
 }
 
 // write returns the document of a session and the option that lets it end.
-func (s *Store) write(data []byte, end time.Time) (document, client.WriteOption) {
+func (s *Store) write(user string, data []byte, end time.Time) (document, client.WriteOption) {
 	last := s.Idle == 0 || time.Until(end) <= s.Idle
-	doc := document{Data: data, End: end.Add(time.Second - 1).Unix(), Last: last}
+	doc := document{User: user, Data: data, End: end.Add(time.Second - 1).Unix(), Last: last}
 	if last {
 		return doc, client.ExpireAt(end)
 	}
 	return doc, client.TTL(s.Idle)
 }
 
-func (s *Store) create(ctx context.Context, id string, data []byte, end time.Time) (session, error) {
-	doc, expiry := s.write(data, end)
+func (s *Store) create(ctx context.Context, id, user string, data []byte, end time.Time) (session, error) {
+	doc, expiry := s.write(user, data, end)
 	return client.Create(ctx, s.Sessions, id, doc, expiry)
 }
 
 // save replaces the session that load returned. Renewals by other requests are no changes.
-func (s *Store) save(ctx context.Context, was session, data []byte, end time.Time) (session, error) {
-	doc, expiry := s.write(data, end)
+func (s *Store) save(ctx context.Context, was session, user string, data []byte, end time.Time) (session, error) {
+	doc, expiry := s.write(user, data, end)
 	for {
 		item, err := client.Replace(ctx, s.Sessions, was.ID, doc, expiry, client.IfMatch(was.ETag))
 		if !errors.Is(err, client.ErrPreconditionFailed) {
