@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"log"
 	"net"
@@ -22,7 +23,10 @@ func main() {
 }
 
 func serve(ctx context.Context, limit time.Duration, charge http.HandlerFunc) error {
-	c, err := client.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), client.WithReadYourWrites())
+	url := flag.String("nats", cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), "NATS server")
+	listen := flag.String("listen", "127.0.0.1:8080", "HTTP address")
+	flag.Parse()
+	c, err := client.Connect(*url, client.WithReadYourWrites())
 	if err != nil {
 		return err
 	}
@@ -31,7 +35,7 @@ func serve(ctx context.Context, limit time.Duration, charge http.HandlerFunc) er
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080"))
+	l, err := net.Listen("tcp", *listen)
 	if err != nil {
 		return err
 	}

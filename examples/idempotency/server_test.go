@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // TestPage: docs/idempotency.md, on lapse serve.
 func TestPage(t *testing.T) {
-	manual.Run(t, "idempotency.md", "NATS_URL="+server.Start(t), "LISTEN=127.0.0.1:0")
+	manual.Run(t, "idempotency.md", "NATS_URL="+server.Start(t))
 }
 
 // TestKilled: the key of a process that is killed is free for another after its deadline,
@@ -41,8 +41,8 @@ func TestPage(t *testing.T) {
 func TestKilled(t *testing.T) {
 	nats := server.Start(t)
 	start := func(program string) (cmd *exec.Cmd, url string, lines *bufio.Scanner) {
-		cmd = child.Command(t, os.Args[0])
-		cmd.Env, cmd.Stderr = append(cmd.Env, "NATS_URL="+nats, "LISTEN=127.0.0.1:0", manual.Program+"="+program), os.Stderr
+		cmd = child.Command(t, os.Args[0], "-listen", "127.0.0.1:0")
+		cmd.Env, cmd.Stderr = append(cmd.Env, "NATS_URL="+nats, manual.Program+"="+program), os.Stderr
 		out, err := cmd.StdoutPipe()
 		check(t, err)
 		check(t, cmd.Start())

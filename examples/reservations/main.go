@@ -7,20 +7,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
+	"os"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
 )
 
 func main() {
-	url := flag.String("nats", "nats://127.0.0.1:4222", "NATS server")
+	url := flag.String("nats", cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), "NATS server")
 	listen := flag.String("listen", "127.0.0.1:8080", "HTTP address")
 	capacity := flag.Int("capacity", 200, "seats of each show")
 	hold := flag.Duration("hold", 10*time.Minute, "time to pay")
@@ -40,8 +45,13 @@ func run(ctx context.Context, url, listen string, capacity int, hold time.Durati
 	if err != nil {
 		return err
 	}
-	s := http.Server{Addr: listen, Handler: seats.Handler(), ReadHeaderTimeout: time.Minute}
-	return s.ListenAndServe()
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("sells at http://%s\n", l.Addr())
+	s := http.Server{Handler: seats.Handler(), ReadHeaderTimeout: time.Minute}
+	return s.Serve(l)
 }
 
 // Handler serves the seats.

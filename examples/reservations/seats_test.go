@@ -6,12 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/examples/internal/manual"
 	"github.com/lapsedb/lapse/examples/internal/server"
 	"github.com/lapsedb/lapse/lapsetest/bubble"
 )
@@ -161,6 +163,19 @@ func TestForeign(t *testing.T) {
 			t.Errorf("the next one: %v", err)
 		}
 	})
+}
+
+// TestMain is the program if TestPage starts it.
+func TestMain(m *testing.M) {
+	if os.Getenv(manual.Program) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// TestPage: docs/reservations.md, on lapse serve.
+func TestPage(t *testing.T) {
+	manual.Run(t, "reservations.md", "NATS_URL="+server.Start(t))
 }
 
 // TestServer: the same program over HTTP, on lapse serve.

@@ -24,7 +24,7 @@ const patience = time.Minute
 // block is a block of commands, with the block after it that has their output, if any.
 var block = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
 
-// port is the one that a page names. A program that listens prints that of the test.
+// port is the one that a page names. A program prints the one that it listens at.
 const port = ":8080"
 
 // Run runs the shell blocks of a page of docs in one shell, and fails unless each prints
@@ -41,7 +41,7 @@ func Run(t *testing.T, page string, env ...string) {
 		t.Fatalf("%s has no shell block", page)
 	}
 	in, lines := shell(t, env)
-	listens := port
+	listens := ":0"
 	for _, b := range blocks {
 		if _, err := io.WriteString(in, strings.ReplaceAll(b[1], port, listens)); err != nil {
 			t.Fatal(err)
