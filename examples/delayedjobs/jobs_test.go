@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/examples/internal/manual"
 	"github.com/lapsedb/lapse/examples/internal/server"
 	"github.com/lapsedb/lapse/lapsetest/bubble"
 	"github.com/lapsedb/lapse/test/child"
@@ -194,24 +195,26 @@ func TestPutAside(t *testing.T) {
 	})
 }
 
-// TestMain is the program if TestServer starts it.
+// TestMain is the program if a test starts it.
 func TestMain(m *testing.M) {
-	if args := os.Getenv("TEST_ARGS"); args != "" {
-		if err := run(context.Background(), strings.Split(args, "|")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+	if os.Getenv(manual.Program) != "" {
+		main()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// TestPage: docs/delayed-jobs.md, on lapse serve.
+func TestPage(t *testing.T) {
+	manual.Run(t, "delayed-jobs.md", "NATS_URL="+server.Start(t))
 }
 
 // TestServer: the program on lapse serve.
 func TestServer(t *testing.T) {
 	url := server.Start(t)
 	program := func(args ...string) *exec.Cmd {
-		cmd := child.Command(t, os.Args[0])
-		cmd.Env, cmd.Stderr = append(cmd.Env, "NATS_URL="+url, "TEST_ARGS="+strings.Join(args, "|")), os.Stderr
+		cmd := child.Command(t, os.Args[0], args...)
+		cmd.Env, cmd.Stderr = append(cmd.Env, "NATS_URL="+url, manual.Program+"=1"), os.Stderr
 		return cmd
 	}
 	check(t, program("at", "1h", "late", "never").Run())
