@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,9 +107,9 @@ func TestRenewedMeanwhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T, s *bubble.Server) {
 				a := open(t, s)
-				learned := 0
+				var learned atomic.Int32
 				defer watch(t, a, func(ctx context.Context, known string, s Session) (string, error) {
-					learned++
+					learned.Add(1)
 					time.Sleep(2 * time.Minute)
 					return join(ctx, known, s)
 				})()
@@ -119,13 +119,13 @@ func TestRenewedMeanwhile(t *testing.T) {
 				use(t, a)
 				time.Sleep(idle - warn - time.Minute)
 				wantKnown(t, a, "ann", want, "")
-				if learned != 1 {
-					t.Errorf("learned %d times", learned)
+				if n := learned.Load(); n != 1 {
+					t.Errorf("learned %d times", n)
 				}
 				time.Sleep(4 * time.Minute)
 				wantKnown(t, a, "ann", "", want)
-				if learned != 2 {
-					t.Errorf("learned %d times", learned)
+				if n := learned.Load(); n != 2 {
+					t.Errorf("learned %d times", n)
 				}
 			})
 		})
@@ -157,7 +157,7 @@ func TestNothingIsLost(t *testing.T) {
 			}
 			return join(ctx, known, s)
 		}
-		const users, rounds = 20, 60
+		const users, rounds = 12, 40
 		said := make([]string, users)
 		for round := range rounds {
 			stop := watch(t, open(t, s), learn)
@@ -245,9 +245,9 @@ func TestForeign(t *testing.T) {
 			_, err := client.Upsert(t.Context(), a.coll, id, document)
 			check(t, err)
 		}
-		down := true
+		var up atomic.Bool
 		defer watch(t, a, func(ctx context.Context, known string, s Session) (string, error) {
-			if down && s.Turns[0] == "c" {
+			if !up.Load() && s.Turns[0] == "c" {
 				return "", errors.New("no model answers")
 			}
 			text, err := join(ctx, known, s)
@@ -266,7 +266,7 @@ func TestForeign(t *testing.T) {
 		if got := strings.Join(aside, " "); got != "live/cy live/forgets live/large live/unfit" {
 			t.Errorf("put aside: %s", got)
 		}
-		down = false
+		up.Store(true)
 		_, err := client.Restore[Session](t.Context(), a.coll, live+"cy", "")
 		check(t, err)
 		time.Sleep(2 * idle)
@@ -292,14 +292,7 @@ func TestSettings(t *testing.T) {
 	})
 }
 
-// TestMain is the program if TestPage starts it.
-func TestMain(m *testing.M) {
-	if os.Getenv(manual.Program) != "" {
-		main()
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { manual.Main(m, main) }
 
 // TestPage: docs/agents.md, on lapse serve.
 func TestPage(t *testing.T) {

@@ -21,7 +21,7 @@ func (a *Agents) HandOver(ctx context.Context, learn Learn) error {
 	handle := func(ctx context.Context, e *client.Event) error {
 		for {
 			err := a.handOver(ctx, e, learn)
-			if !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrTimeout) && !errors.Is(err, client.ErrOverloaded) {
+			if failed, ok := errors.AsType[*client.Error](err); !ok || !failed.Retryable() {
 				return err
 			}
 			select { // that lapse restarts is no failure of the session

@@ -14,11 +14,11 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/examples/internal/settings"
 )
 
 func main() {
@@ -30,23 +30,16 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	var settings []client.PropertyOption
-	set := func(option func(time.Duration) client.PropertyOption) func(string) error {
-		return func(text string) error {
-			d, err := time.ParseDuration(text)
-			settings = append(settings, option(d))
-			return err
-		}
-	}
-	flag.Func("idle", "time without use after which a session ends", set(client.DefaultTTL))
-	flag.Func("warn", "time before that for the hand-over", set(client.WarnBefore))
+	var given settings.Settings
+	given.Flag("idle", "time without use after which a session ends", client.DefaultTTL)
+	given.Flag("warn", "time before that for the hand-over", client.WarnBefore)
 	flag.Parse()
 	c, err := client.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), client.WithReadYourWrites())
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	agents, err := OpenAgents(ctx, c, settings...)
+	agents, err := OpenAgents(ctx, c, given...)
 	if err != nil {
 		return err
 	}

@@ -73,8 +73,7 @@ func (k *Keys) Complete(ctx context.Context, taken client.Item[Request], r Reply
 	for began := time.Now(); ; {
 		_, err := client.Replace(ctx, k.coll, taken.ID, Request{taken.Value.Print, &r}, client.IfMatch(taken.ETag),
 			client.ExpireAt(taken.Modified.Add(k.keep)), client.MsgID("complete-"+taken.ETag))
-		again := errors.Is(err, client.ErrTimeout) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrOverloaded)
-		if !again || time.Since(began) > k.run {
+		if failed, ok := errors.AsType[*client.Error](err); !ok || !failed.Retryable() || time.Since(began) > k.run {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond) // until another process of lapse takes over

@@ -17,18 +17,17 @@ import (
 	"github.com/lapsedb/lapse/test/child"
 )
 
-// TestMain is the program, or one whose requests hang, if a test starts it.
+// TestMain runs the program, or one whose requests hang, if a test starts it.
 func TestMain(m *testing.M) {
-	switch os.Getenv(manual.Program) {
-	case "":
-		os.Exit(m.Run())
-	case "hang":
-		log.Fatal(serve(context.Background(), 3*time.Second, func(http.ResponseWriter, *http.Request) {
-			fmt.Println("running")
-			select {}
-		}))
-	}
-	main()
+	manual.Main(m, func() {
+		if os.Getenv(manual.Program) == "hang" {
+			log.Fatal(serve(context.Background(), 3*time.Second, func(http.ResponseWriter, *http.Request) {
+				fmt.Println("running")
+				select {}
+			}))
+		}
+		main()
+	})
 }
 
 // TestPage: docs/idempotency.md, on lapse serve.

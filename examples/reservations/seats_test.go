@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -165,13 +164,7 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestMain is the program if TestPage starts it.
-func TestMain(m *testing.M) {
-	if os.Getenv(manual.Program) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { manual.Main(m, main) }
 
 // TestPage: docs/reservations.md, on lapse serve.
 func TestPage(t *testing.T) {

@@ -21,11 +21,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/examples/internal/settings"
 )
 
 func main() {
@@ -39,23 +39,16 @@ func main() {
 func run(ctx context.Context) error {
 	url := flag.String("nats", cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), "NATS server")
 	mails := flag.String("mails", "", "URL of the mail service; without it the mails are printed")
-	var settings []client.PropertyOption
-	set := func(option func(time.Duration) client.PropertyOption) func(string) error {
-		return func(text string) error {
-			d, err := time.ParseDuration(text)
-			settings = append(settings, option(d))
-			return err
-		}
-	}
-	flag.Func("length", "length of a trial", set(client.DefaultTTL))
-	flag.Func("warn", "time of the first mail before the end", set(client.WarnBefore))
+	var given settings.Settings
+	given.Flag("length", "length of a trial", client.DefaultTTL)
+	given.Flag("warn", "time of the first mail before the end", client.WarnBefore)
 	flag.Parse()
 	c, err := client.Connect(*url)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	trials, err := OpenTrials(ctx, c, settings...)
+	trials, err := OpenTrials(ctx, c, given...)
 	if err != nil {
 		return err
 	}

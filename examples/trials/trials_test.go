@@ -225,14 +225,7 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestMain is the program if a test starts it.
-func TestMain(m *testing.M) {
-	if os.Getenv(manual.Program) != "" {
-		main()
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { manual.Main(m, main) }
 
 // TestPage: docs/trials.md, on lapse serve.
 func TestPage(t *testing.T) {

@@ -18,6 +18,15 @@ import (
 // Program is the variable that is set where the test binary is to run the program.
 const Program = "TEST_PROGRAM"
 
+// Main runs the tests, or the program if a test starts it.
+func Main(m *testing.M, program func()) {
+	if os.Getenv(Program) != "" {
+		program()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
 // patience bounds the wait for the output of a block: far more than it takes.
 const patience = time.Minute
 
