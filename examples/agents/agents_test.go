@@ -132,6 +132,22 @@ func TestRenewedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestStale: a watcher that comes late asks no model about a session that was used since.
+func TestStale(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+		a := open(t, s)
+		say(t, a, "ann", "a")
+		time.Sleep(idle - time.Second)
+		say(t, a, "ann", "b")
+		defer watch(t, a, func(context.Context, string, Session) (string, error) {
+			t.Error("it learns")
+			return "", nil
+		})()
+		time.Sleep(time.Minute)
+		wantKnown(t, a, "ann", "a b", "")
+	})
+}
+
 // TestNothingIsLost: each turn is in the memory once and in order, although watchers and
 // lapse crash and restart at random moments, learning fails and takes longer than a session
 // lives, and users speak at all times.
