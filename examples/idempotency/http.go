@@ -17,7 +17,7 @@ import (
 )
 
 // Handler calls next for the first request with an Idempotency-Key of a caller, and answers
-// its repeats, as the draft of the IETF says. If the client hangs up, next goes on.
+// its repeats, after the draft of the IETF. If the client hangs up, next goes on.
 func (k *Keys) Handler(caller func(*http.Request) string, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		key := strings.Trim(strings.Join(r.Header["Idempotency-Key"], "\x00"), `"`)
