@@ -1,11 +1,16 @@
 import { itemOf, lifetime } from "./item.js";
+import { checkId } from "./names.js";
 import { secondsOf, touchOf, withTtl } from "./options.js";
 import { errorOf } from "./request.js";
 import type { Item, Operation, Result } from "./types.js";
 import type * as wire from "./wire.generated.js";
 
-/** Returns the body of a batch. Throws RangeError for a length of time or moment that can't be. */
+/**
+ * Returns the body of a batch. Throws RangeError for a length of time or moment that can't be, and
+ * a LapseError `bad_id` for an id that JSON cannot have; lapse judges the others.
+ */
 export function batchOf(operations: Operation<any>[], atomic = false): wire.Batch {
+  operations.filter(({ id }) => /\p{Surrogate}/u.test(id)).forEach(({ id }) => checkId(id));
   return {
     operations: operations.map((o) => ({
       op: o.op,

@@ -40,7 +40,8 @@ export function idOf(token: string): string {
   return id;
 }
 
-function checkId(id: string): void {
+/** Throws a LapseError `bad_id` unless a document may have this id. */
+export function checkId(id: string): void {
   if (typeof id !== "string" || id === "") {
     throw badId("is empty: use 1 to 255 bytes of UTF-8");
   }

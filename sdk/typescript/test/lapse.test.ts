@@ -133,6 +133,8 @@ test("a batch has an outcome for each operation", async () => {
   assert.deepEqual(results.map((r) => r.error?.error), ["failed_dependency", "document_exists"]);
   assert.deepEqual(await c.batch([{ op: "delete", id: "d" }]), [{ item: null }]);
   await refused(c.batch([{ op: "upsert", id: "a", value: {} }, ...Array(1000).fill({ op: "get", id: "a" })]), 400, "bad_request");
+  await refused(c.batch([{ op: "get", id: "\ud800" }]), 400, "bad_id");
+  assert.deepEqual((await c.batch([{ op: "get", id: "" }, { op: "get", id: "a\0" }])).map((r) => r.error?.error), ["bad_id", "bad_id"]);
 });
 
 test("queries by for await and pages", async () => {
