@@ -15,6 +15,9 @@ export class Refusal extends LapseError {
   }
 }
 
+/** The error in a reply of JetStream. */
+interface Failure { code: number; err_code: number; description: string }
+
 const noMessage = 10037;
 
 /** The log of a database, by the API of JetStream. */
@@ -42,18 +45,22 @@ export class Log {
   }
 
   /** Sends a request about the log, or about its consumer name, to JetStream. Throws a LapseError, or Refusal. */
-  request<T>(verb: string, name = "", body?: object, timeout = this.requests.timeout): Promise<T> {
+  async request<T>(verb: string, name = "", body?: object, timeout = this.requests.timeout): Promise<T> {
     const subject = `${this.api}${verb}.${this.stream}${name && "."}${name}`;
-    return this.requests.exchange({ kind: "read", body: body && JSON.stringify(body), timeout }, subject, (msg) => {
-      const reply: T & { error?: { code: number; err_code: number; description: string } } = JSON.parse(msg.string());
-      if (reply.error) {
-        throw this.#refusal(reply.error.code, reply.error.err_code, reply.error.description);
+    const reply = await this.requests.exchange({ kind: "read", body: body && JSON.stringify(body), timeout }, subject, (msg) => {
+      const reply: T & { error?: Failure } = JSON.parse(msg.string());
+      if (reply.error?.code === 503) {
+        throw this.#refusal(reply.error); // JetStream is away, so it may be asked again; it would repeat other refusals
       }
       return reply;
     });
+    if (reply.error) {
+      throw this.#refusal(reply.error);
+    }
+    return reply;
   }
 
-  #refusal(code: number, kind: number, text: string): Refusal {
+  #refusal({ code, err_code: kind, description: text }: Failure): Refusal {
     const { database } = this.requests;
     const known: Record<number, string> = {
       10059: `database "${database}" has no log at ${this.api}>: start lapse serve --database ${database}, connect to the NATS server and account that has it, or set apiPrefix to the prefix at which this account imports it`,

@@ -25,7 +25,7 @@ export interface Reply {
 
 /** How long a write waits for its reply before it is sent again, in milliseconds. */
 const resendAfter = 2500;
-/** How long a write pauses that finds no process after its first reply was lost, in milliseconds. */
+/** How long a request pauses that finds no process after its reply was lost or the connection was away, in milliseconds. */
 const pause = 100;
 /** The size of a body that every user of NATS may send. */
 const alwaysFits = 1024;
@@ -103,8 +103,10 @@ export class Requests {
     const until = Date.now() + (call.timeout ?? this.timeout);
     const headers = this.headersOf(call);
     let sent = false; // an earlier attempt may have been applied
+    let waited = false; // the connection was away, and so the process that serves may be
     for (;;) {
       try {
+        waited ||= !this.link.connected;
         if (!this.link.connected || (!this.link.limits && (call.body?.length ?? 0) > alwaysFits)) {
           await this.ready(call, until);
         }
@@ -112,9 +114,9 @@ export class Requests {
       } catch (err) {
         const lost = err instanceof Lost;
         sent ||= lost;
-        const again = call.kind !== "once" && sent && !this.link.closed && !this.nc.isClosed() && (lost || (err instanceof LapseError && err.retryable));
+        const again = call.kind !== "once" && (sent || waited) && !this.link.closed && !this.nc.isClosed() && (lost || (err instanceof LapseError && err.retryable));
         if (!again || Date.now() + pause >= until) {
-          throw lost || again ? this.unanswered(call, err) : err;
+          throw lost || (again && sent) ? this.unanswered(call, err) : err;
         }
         if (!lost) {
           await this.wait(call, pause).catch(ignoreLost);

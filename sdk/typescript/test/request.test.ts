@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { createServer, connect as dial, type AddressInfo, type Socket } from "node:net";
 import { connect } from "@nats-io/transport-node";
 import { Lapse, LapseError } from "../src/index.js";
+import { Log } from "../src/log.js";
 import { startLapse } from "../src/test.js";
 import { StandIn, type Answer } from "./standin.js";
 
@@ -89,6 +90,36 @@ test("a connection that stays away is a 504", async () => {
   nc.info = undefined;
   const err = await refused(nc.lapse({ timeout: 0.05 }).collection("c").batch([]));
   assert.deepEqual([err.code, err.retryable, nc.sent.length], [504, true, 0]);
+});
+
+test("a call that waited for the connection waits for a process too, but for a batch", async () => {
+  const late = () => new StandIn((_, n) => (["NoResponders", unavailable] as const)[n - 1] ?? ok);
+  const absent = () => new StandIn(() => "NoResponders");
+  const wait = async (nc: StandIn, kind: "get" | "delete" | "batch", timeout = 10) => {
+    nc.info = undefined;
+    const c = nc.lapse({ timeout }).collection("c");
+    const call = kind === "batch" ? c.batch([]) : c[kind]("a");
+    nc.tell("reconnect");
+    await call;
+  };
+  for (const [nc, kind] of [[late(), "get"], [late(), "delete"]] as const) {
+    await wait(nc, kind);
+    assert.equal(nc.sent.length, 3);
+  }
+  for (const [nc, kind, timeout] of [[absent(), "delete", 0.5], [absent(), "batch", 10]] as const) {
+    const err = await refused(wait(nc, kind, timeout));
+    assert.deepEqual([err.code, err.error, err.retryable, nc.sent.length > 1], [503, "unavailable", true, kind !== "batch"]);
+  }
+});
+
+test("a request to JetStream that waited for the connection waits for JetStream, and for nothing else", async () => {
+  const answers = [{ code: 503, err_code: 10008 }, { code: 404, err_code: 10014 }];
+  const nc = new StandIn((_, n) => ({ headers: {}, body: JSON.stringify({ error: answers[n - 1] }) }));
+  nc.info = undefined;
+  const consumer = new Log(nc.lapse().requests, undefined).consumer("d");
+  nc.tell("reconnect");
+  assert.equal(await consumer, undefined);
+  assert.equal(nc.sent.length, 2);
 });
 
 test("a closed connection ends a write that is sent again", async () => {
