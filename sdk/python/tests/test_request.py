@@ -1,6 +1,7 @@
 """Requests: what is sent again, and what an error says."""
 
 import asyncio
+import json
 import pickle
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
@@ -99,6 +100,21 @@ async def test_a_call_that_waited_for_the_connection_waits_for_a_process_too() -
     await nc.event("reconnected")
     assert facts(await refused(call)) == (503, "unavailable", True)
     assert len(nc.sent) > 1
+
+
+async def test_a_request_to_jetstream_that_waited_waits_for_jetstream_and_for_nothing_else() -> None:
+    def refusal(code: int, kind: int) -> dict[str, Any]:
+        return {"headers": {}, "body": json.dumps({"error": {"code": code, "err_code": kind, "description": "refused"}})}
+
+    answers = [refusal(503, 10008), refusal(404, 10014)]
+    nc = StandIn(lambda sent, n: answers[n - 1])
+    nc.is_connected = False
+    call = asyncio.create_task(Log(nc.database()._requests, None).consumer("d"))
+    await asyncio.sleep(0)
+    nc.is_connected = True
+    await nc.event("reconnected")
+    assert await call is None
+    assert len(nc.sent) == 2
 
 
 async def test_a_batch_outlasts_the_return_of_the_connection_and_ends_with_its_loss() -> None:

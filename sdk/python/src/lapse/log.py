@@ -44,27 +44,30 @@ class Log:
         Raises a LapseError, or a Refusal. A Refusal of the kind `missing` is None.
         """
         subject = f"{self.api}{verb}.{self.stream}{name and '.' + name}"
-        try:
-            return await self.requests.exchange(Call("", "read", body, timeout=timeout), subject, self._read)
-        except Refusal as e:
-            if e.kind == missing:
+        reply = await self.requests.exchange(Call("", "read", body, timeout=timeout), subject, self._read)
+        if error := reply.get("error"):
+            if error.get("err_code") == missing:
                 return None
-            raise
+            raise self._refusal(error)
+        return reply
 
     def _read(self, msg: Msg) -> Any:
         reply = json.loads(msg.data)
-        if error := reply.get("error"):
-            kind, code, db = error.get("err_code", 0), error["code"], self.requests.database
-            known = {
-                10059: f'database "{db}" has no log at {self.api}>: start lapse serve --database {db}, connect to the NATS server and '
-                "account that has it, or set api_prefix to the prefix at which this account imports it",
-                _NO_CONSUMER: "the consumer of the feed was deleted: continue from the last sequence",
-                10026: f"stream {self.stream} has reached its limit of consumers: remove unused ones (nats consumer ls {self.stream}, "
-                "nats consumer rm), and try again",
-            }
-            text = known.get(kind, f"JetStream refused to read the feed: {error.get('description')}")
-            raise Refusal(kind, 400 if code == 400 and kind not in known else 503, text)
+        if (error := reply.get("error")) and error["code"] == 503:
+            raise self._refusal(error)  # JetStream is away, so it may be asked again; it would repeat other refusals
         return reply
+
+    def _refusal(self, error: dict[str, Any]) -> Refusal:
+        kind, code, db = error.get("err_code", 0), error["code"], self.requests.database
+        known = {
+            10059: f'database "{db}" has no log at {self.api}>: start lapse serve --database {db}, connect to the NATS server and '
+            "account that has it, or set api_prefix to the prefix at which this account imports it",
+            _NO_CONSUMER: "the consumer of the feed was deleted: continue from the last sequence",
+            10026: f"stream {self.stream} has reached its limit of consumers: remove unused ones (nats consumer ls {self.stream}, "
+            "nats consumer rm), and try again",
+        }
+        text = known.get(kind, f"JetStream refused to read the feed: {error.get('description')}")
+        return Refusal(kind, 400 if code == 400 and kind not in known else 503, text)
 
     async def consumer(self, name: str, timeout: float | None = None) -> dict[str, Any] | None:
         """Returns the state of a consumer, None if there is none."""
