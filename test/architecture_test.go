@@ -62,10 +62,11 @@ var architecture = map[string]struct{ ours, not []string }{
 		"client", "webserver", "console", "cosmos"}, not: []string{"pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "schema/values", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
 		"client", "client/importer", "console", "cosmos", "audit", "host"}, not: []string{"nats-server", "pebble"}},
-	"deploy":         {}, // tests only
-	"docs":           {}, // tests only
-	"internal/model": {}, // tests only
-	"deploy/keys":    {not: []string{"nats-server", "nats.go", "pebble"}},
+	"deploy":          {}, // tests only
+	"docs":            {}, // tests only
+	"docs/quickstart": {ours: []string{"client"}, not: []string{"nats-server", "pebble"}},
+	"internal/model":  {}, // tests only
+	"deploy/keys":     {not: []string{"nats-server", "nats.go", "pebble"}},
 
 	"lapsetest":        {ours: []string{"schema", "processor/machine", "processor/offline", "client"}, not: []string{"nats-server", "pebble"}},
 	"lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "processor/eventlog", "client"}},

@@ -13,8 +13,6 @@ import (
 	"github.com/lapsedb/lapse/docs/testdata/run/deploy1"
 	"github.com/lapsedb/lapse/docs/testdata/run/feed1"
 	"github.com/lapsedb/lapse/docs/testdata/run/feed2"
-	"github.com/lapsedb/lapse/docs/testdata/run/quickstart1"
-	"github.com/lapsedb/lapse/docs/testdata/run/readme1"
 	"github.com/lapsedb/lapse/docs/testdata/run/stage"
 	"github.com/lapsedb/lapse/docs/testdata/run/testing1"
 	"github.com/lapsedb/lapse/docs/testdata/run/testing2"
@@ -30,20 +28,6 @@ func TestDeploy1(t *testing.T) {
 	if err := deploy1.Serve(ctx, func(string) { stop() }); err != nil || ctx.Err() == nil {
 		t.Error(err, ctx.Err())
 	}
-}
-
-func TestReadme1(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
-		prints(t, stage.Run(s.Client(t), "left", readme1.Main), "ann has left")
-	})
-}
-
-func TestQuickstart1(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
-		c := s.Client(t)
-		orders(t, c)
-		prints(t, stage.Run(c, "expired", quickstart1.Main), "5 3", "SO10", "SO10 expired with 5")
-	})
 }
 
 func TestFeed1(t *testing.T) {

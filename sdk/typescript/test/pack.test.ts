@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { test } from "node:test";
 import { startLapse } from "../src/test.js";
@@ -114,9 +116,14 @@ test("the packed package works in an empty project with tsc --strict, and the ma
     symlinkSync(join(sdk, "node_modules/@types"), join(project, "node_modules/@types")); // for process, node:test and Express
     writeFileSync(join(project, "express.ts"), expressTypes);
     writeFileSync(join(project, "example.test.ts"), example);
-    run(process.execPath, tsc, ...strict, "--types", "node", "express.ts", "program.ts", "example.test.ts");
-    const wanted = [...program.matchAll(/\/\/ → (.*)$/gm)].map(([, text]) => text);
-    assert.deepEqual(run(process.execPath, "program.js").trim().split("\n"), wanted);
+    const [follower] = blocks("../README", "ts");
+    writeFileSync(join(project, "follower.ts"), follower!);
+    run(process.execPath, tsc, ...strict, "--types", "node", "express.ts", "program.ts", "example.test.ts", "follower.ts");
+    const wanted = (text: string) => [...text.matchAll(/\/\/ → (.*)$/gm)].map(([, line]) => line);
+    assert.deepEqual(run(process.execPath, "program.js").trim().split("\n"), wanted(program));
+    const following = spawn(process.execPath, ["follower.js"], { cwd: project, env, stdio: ["ignore", "pipe", "inherit"] });
+    assert.deepEqual(await once(createInterface({ input: following.stdout }), "line"), wanted(follower!));
+    following.kill();
     run(process.execPath, "--test", "example.test.js");
     const [application] = blocks("sessions", "js");
     writeFileSync(join(project, "shop.js"), application + shop);
