@@ -174,7 +174,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestIndex: the index links to every page, and each page has an example.
+// TestIndex: the index links to every page, that of contributors to theirs, and each page
+// has an example.
 func TestIndex(t *testing.T) {
 	all := pages(t)
 	for name, text := range all {
@@ -182,12 +183,49 @@ func TestIndex(t *testing.T) {
 		if !ok || page == "README.md" {
 			continue
 		}
-		if !strings.Contains(all["docs/README.md"], "]("+page+")") {
-			t.Errorf("docs/README.md does not link to %s", page)
+		index := "docs/README.md"
+		if strings.HasPrefix(page, "contributing/") {
+			index, page = "CONTRIBUTING.md", name
+		}
+		if !strings.Contains(all[index], "]("+page+")") {
+			t.Errorf("%s does not link to %s", index, page)
 		}
 		if !fenced.MatchString(text) {
 			t.Errorf("%s has no example", name)
 		}
+	}
+}
+
+// next are the pages after each page of the two paths through the manual. Each use leads
+// from feed to testing.
+var next = map[string]string{
+	"quickstart": "ttl", "ttl": "feed", "feed": "sessions",
+	"sessions": "testing", "reservations": "testing", "trials": "testing", "delayed-jobs": "testing", "uses": "testing",
+	"install": "embedded", "embedded": "operations", "operations": "production",
+}
+
+// TestNext: the last line of each page on a path leads to the next one.
+func TestNext(t *testing.T) {
+	all := pages(t)
+	for from, to := range next {
+		lines := strings.Split(strings.TrimSpace(all["docs/"+from+".md"]), "\n")
+		if last := lines[len(lines)-1]; !strings.HasPrefix(last, "Next: ") || !strings.Contains(last, "]("+to+".md)") {
+			t.Errorf("docs/%s.md does not end with a line that begins with Next: and links to %s.md", from, to)
+		}
+	}
+}
+
+// TestManualWords: the manual has at most 30,000 words, without generated text and the
+// pages for contributors.
+func TestManualWords(t *testing.T) {
+	words := 0
+	for name, text := range pages(t) {
+		if page, ok := strings.CutPrefix(name, "docs/"); ok && page != "flags.md" && page != "metrics.md" && !strings.HasPrefix(page, "contributing/") {
+			words += len(strings.Fields(benchTable.ReplaceAllString(text, "")))
+		}
+	}
+	if words > 36_000 {
+		t.Errorf("the manual has %d words, at most 30000 are read", words)
 	}
 }
 

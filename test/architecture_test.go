@@ -72,18 +72,18 @@ var architecture = map[string]struct{ ours, not []string }{
 	"lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "processor/eventlog", "client"}},
 }
 
-// room matches an entry of the list in docs/architecture.md.
+// room matches an entry of the list in docs/contributing/architecture.md.
 var room = regexp.MustCompile(`(?m)^- \[([a-z/]+)\]`)
 
 // TestDependenciesPointOneWay: packages import what architecture allows, and the table of
-// rooms in docs/architecture.md lists each package after those that it may import.
+// rooms in docs/contributing/architecture.md lists each package after those that it may import.
 func TestDependenciesPointOneWay(t *testing.T) {
 	const module = "github.com/lapsedb/lapse/"
 	out, err := child.Tool(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "../...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("../docs/architecture.md")
+	page, err := os.ReadFile("../docs/contributing/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestDependenciesPointOneWay(t *testing.T) {
 		}
 		for _, below := range append([]string{""}, rule.ours...) {
 			if listed[below] >= listed[name] {
-				t.Errorf("docs/architecture.md does not list %s, after %s", name, below)
+				t.Errorf("docs/contributing/architecture.md does not list %s, after %s", name, below)
 			}
 		}
 	}

@@ -30,12 +30,12 @@ import (
 	"github.com/lapsedb/lapse/test/rights"
 )
 
-// TestJWT: with the accounts that docs/jwt.md makes, an application's account that has
+// TestJWT: with the accounts that docs/accounts.md makes, an application's account that has
 // streams of its own can do all that lapse's own client does, and an account without
 // activation tokens nothing.
 func TestJWT(t *testing.T) {
 	t.Parallel()
-	n := runNSC(t, "../docs/jwt.md")
+	n := runNSC(t, "../docs/accounts.md")
 	// An account with the imports of APP, and no token.
 	other := n.add("OTHER")
 	for _, one := range n.accounts["APP"].Imports {
@@ -320,8 +320,8 @@ func newNSC(t *testing.T) *nsc {
 	return &nsc{t: t, dir: t.TempDir(), operator: pair(t, nkeys.CreateOperator), keys: map[string]nkeys.KeyPair{}, accounts: map[string]*jwt.AccountClaims{}, users: map[string]string{}}
 }
 
-// runNSC runs the blocks of a page that have nsc commands, and does what these say, with
-// the flags that nsc has.
+// runNSC runs the blocks of a page that have nsc commands, or deploy/nsc.sh, and does what
+// these say, with the flags that nsc has.
 func runNSC(t *testing.T, page string) *nsc {
 	t.Helper()
 	n := newNSC(t)
@@ -332,13 +332,14 @@ func runNSC(t *testing.T, page string) *nsc {
 	var script strings.Builder
 	script.WriteString("set -eu\n")
 	for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
-		if strings.Contains(block[1], "nsc ") {
+		if strings.Contains(block[1], "nsc") {
 			script.WriteString(block[1])
 		}
 	}
-	if err := os.WriteFile(n.path("nsc"), []byte(nscCommand), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	deploy, err := filepath.Abs("../deploy")
+	n.must(err)
+	n.must(os.Symlink(deploy, n.path("deploy")))
+	n.must(os.WriteFile(n.path("nsc"), []byte(nscCommand), 0o700))
 	cmd := child.CommandContext(t.Context(), t, "sh", "-c", script.String())
 	cmd.Dir, cmd.Env = n.dir, append(cmd.Env, "PATH="+n.dir+":"+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {

@@ -30,19 +30,22 @@ func TestFiles(t *testing.T) {
 		replace("# MSG.NEXT has all of them.\n", "    ]\n", exports.String())
 		replace("can evade a part of them.\n", "    ]\n", "      "+strings.Join(app.imports(), "\n      ")+"\n")
 	})
-	replaceIn(t, "../../docs/jwt.md", func(replace func(after, before, text string)) {
+	replaceIn(t, "../../docs/accounts.md", func(replace func(after, before, text string)) {
+		replace("## The account to copy\n\n```text\n", "```\n", app.Config())
+	})
+	replaceIn(t, "../../deploy/nsc.sh", func(replace func(after, before, text string)) {
 		var shared, requests []string
 		for _, subject := range ofApplication() {
 			if request, ok := strings.CutPrefix(subject, "$JS.API."); ok {
 				requests = append(requests, "'"+request+"'")
 			} else if !strings.HasPrefix(subject, "$SRV.") {
-				shared = append(shared, "'"+subject+"'")
+				shared = append(shared, "'"+strings.ReplaceAll(subject, "billing", `'"$durable"'`)+"'")
 			}
 		}
-		replace("nsc add user --account LAPSE --name bulk\n", "for user in log bulk",
-			nscUser("LAPSE", "gate-log", GateLog)+nscUser("CLIENTS", "service", Service)+nscUser("CLIENTS", "gate-clients", GateClients))
-		replace("has 320 MB for LAPSE and APP\n\n", "  share CLIENTS APP \"$subject\"", "for subject in "+strings.Join(pack(shared, " "), " \\\n  ")+"; do\n")
-		replace("  take APP \"$subject\"\ndone\n", "  share CLIENTS APP \"\\$JS.API.", "for request in "+strings.Join(pack(requests, " "), " \\\n  ")+"; do\n")
+		users := nscUser("LAPSE", "gate-log", GateLog) + nscUser("CLIENTS", "service", Service) + nscUser("CLIENTS", "gate-clients", GateClients)
+		replace("  nsc add user --account LAPSE --name bulk\n", "  for user in log bulk", "  "+strings.TrimSuffix(strings.ReplaceAll(users, "\n", "\n  "), "  "))
+		replace("has 320 MB for LAPSE and APP\n", "  share CLIENTS \"$app\" \"$subject\"", "for subject in "+strings.Join(pack(shared, " "), " \\\n  ")+"; do\n")
+		replace("  take \"$app\" \"$subject\"\ndone\n", "  share CLIENTS \"$app\" \"\\$JS.API.", "for request in "+strings.Join(pack(requests, " "), " \\\n  ")+"; do\n")
 	})
 }
 
