@@ -281,7 +281,7 @@ func TestNames(t *testing.T) {
 			return strings.HasSuffix(s, ".") || len(conform.Channels(s)) > 0 || slices.Contains(clockRequests, s)
 		})
 		check("header", headers.FindAllString(text, -1), func(s string) bool {
-			return known.headers[s] || s == "Lapse-Console" || s == "Nats-Pin-Id" || strings.HasPrefix(s, "Nats-Expected-")
+			return known.headers[s] || s == "Lapse-Console" || s == "Nats-Pin-Id" || strings.HasPrefix(s, "Nats-Expected-") || strings.HasPrefix(s, "Nats-Schedule")
 		}) // Lapse-Console is an HTTP header
 		check("event", events.FindAllString(text, -1), func(s string) bool { _, ok := d.Operations["events."+s]; return ok })
 		check("metric", metrics.FindAllString(text, -1), func(s string) bool {
