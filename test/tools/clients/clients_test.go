@@ -120,49 +120,39 @@ func TestNatsJS(t *testing.T) {
 	}
 }
 
-// TestChildProcess: the programs of docs/testing.md start lapse, move its clock and print what
-// they say that they print.
+// TestChildProcess: the program of docs/testing.md starts lapse, moves its clock and prints
+// what it says that it prints.
 func TestChildProcess(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/testing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for language, run := range map[string]struct{ file, install, start string }{
-		"js":     {"sessions.mjs", "npm install --no-audit --no-fund --silent @nats-io/transport-node@3.4.0 @nats-io/jetstream@3.4.0", "node sessions.mjs"},
-		"python": {"sessions.py", "python3 -m pip install --quiet --target packages nats-py", "python3 sessions.py"},
-		"java":   {"Sessions.java", "mvn -q -B dependency:copy -Dartifact=io.nats:jnats:2.24.1 -DoutputDirectory=.", "java -cp jnats-2.24.1.jar Sessions.java"},
-	} {
-		t.Run(language, func(t *testing.T) {
-			t.Parallel()
-			program := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$").FindSubmatch(page)
-			if program == nil {
-				t.Fatal("docs/testing.md has none")
-			}
-			install, start := strings.Fields(run.install), strings.Fields(run.start)
-			for _, tool := range []string{install[0], start[0]} {
-				if _, err := exec.LookPath(tool); err != nil {
-					t.Skip("needs ", tool)
-				}
-			}
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, run.file), program[1], 0o600); err != nil {
-				t.Fatal(err)
-			}
-			get := child.Tool(t.Context(), install[0], install[1:]...)
-			get.Dir = dir
-			if out, err := get.CombinedOutput(); err != nil {
-				t.Skipf("%s: %v\n%s", run.install, err, out)
-			}
-			if err := os.Symlink(harness.Command(t).Path, filepath.Join(dir, "lapse")); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			cmd := child.CommandContext(ctx, t, start[0], start[1:]...)
-			cmd.Dir, cmd.Env = dir, append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"), "PYTHONPATH="+filepath.Join(dir, "packages"))
-			if out, err := cmd.CombinedOutput(); err != nil || string(out) != `{"id":"a","user":"x"}`+"\n" {
-				t.Errorf("%v\n%s", err, out)
-			}
-		})
+	program := regexp.MustCompile("(?ms)^```java\n(.*?)^```$").FindSubmatch(page)
+	if program == nil {
+		t.Fatal("docs/testing.md has none")
+	}
+	for _, tool := range []string{"mvn", "java"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("needs ", tool)
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "Sessions.java"), program[1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	get := child.Tool(t.Context(), "mvn", "-q", "-B", "dependency:copy", "-Dartifact=io.nats:jnats:2.24.1", "-DoutputDirectory=.")
+	get.Dir = dir
+	if out, err := get.CombinedOutput(); err != nil {
+		t.Skipf("mvn: %v\n%s", err, out)
+	}
+	if err := os.Symlink(harness.Command(t).Path, filepath.Join(dir, "lapse")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := child.CommandContext(ctx, t, "java", "-cp", "jnats-2.24.1.jar", "Sessions.java")
+	cmd.Dir, cmd.Env = dir, append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != `{"id":"a","user":"x"}`+"\n" {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
