@@ -274,9 +274,8 @@ var (
 )
 
 // others are flags of commands other than lapse.
-var others = []string{"env-file", "build", "detach", "no-build", "no-deps", "wait", "signal", "arg", "argjson", "export-format", "out", "pattern", "scan", "settings", "table-arn", "uri", "inbox-prefix", "stream", "tlsca", "replicas", "pull", "filter", "defaults", "last-for", "max-pending", "deliver",
-	"account", "allow-pub", "allow-sub", "check", "config-file", "deny-pub", "from-file", "ignore-missing", "now", "publish", "purge", "read-only", "set", "strip-components", "volume", "js-consumer", "js-disk-storage", "js-mem-storage", "js-streams", "local-subject", "name",
-	"nats-resolver", "output-file", "private", "response-threshold", "response-type", "service", "subject", "sys", "sys-account", "target-account", "token"}
+var others = []string{"env-file", "build", "detach", "no-build", "no-deps", "wait", "signal", "arg", "argjson", "export-format", "out", "pattern", "scan", "settings", "table-arn", "uri", "inbox-prefix", "stream", "tlsca", "replicas",
+	"pull", "filter", "defaults", "last-for", "max-pending", "deliver", "check", "config-file", "from-file", "ignore-missing", "now", "publish", "purge", "read-only", "set", "strip-components", "volume", "name", "nats-resolver", "private", "sys", "sys-account"}
 
 // clockRequests move the clock of a test: serve has none, and its description neither.
 var clockRequests = []string{"lapse.main.test.open", "lapse.main.test.now", "lapse.main.test.advance", "lapse.main.test.drop"}
