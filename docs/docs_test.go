@@ -200,7 +200,8 @@ func TestIndex(t *testing.T) {
 // from feed to testing.
 var next = map[string]string{
 	"quickstart": "ttl", "ttl": "feed", "feed": "sessions",
-	"sessions": "testing", "reservations": "testing", "trials": "testing", "delayed-jobs": "testing", "uses": "testing",
+	"sessions": "testing", "reservations": "testing", "trials": "testing", "delayed-jobs": "testing",
+	"agents": "testing", "idempotency": "testing", "uses": "testing",
 	"install": "embedded", "embedded": "operations", "operations": "production",
 }
 
