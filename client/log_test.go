@@ -111,7 +111,7 @@ func TestFollow(t *testing.T) {
 			t.Errorf("beyond the end: %v", err)
 		}
 	}
-	for of, want := range map[client.EventType]string{client.DocumentCreated: "map[orders:3]", client.DocumentExpired: "map[]"} {
+	for of, want := range map[client.EventType]string{client.DocumentCreated: "map[orders:1]", client.DocumentExpired: "map[]"} {
 		if counts, err := c.CountEvents(t.Context(), of); err != nil || fmt.Sprint(counts) != want {
 			t.Errorf("%s: %v, %v", of, counts, err)
 		}

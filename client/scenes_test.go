@@ -3,8 +3,10 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +118,10 @@ func (p *player) do(ctx context.Context, t *testing.T, name string, s step) {
 		s.Want = s.Events
 	}
 	got, err := p.run(ctx, s.call)
+	// A busy machine may not get to a read in time.
+	for errors.Is(err, client.ErrTimeout) && slices.Contains([]string{"get", "history", "query", "count", "forecast"}, s.Do) && ctx.Err() == nil {
+		got, err = p.run(ctx, s.call)
+	}
 	wantResult(t, name, s.Want, got, err)
 	if s.Events != nil {
 		events, _ := got.([]any)
