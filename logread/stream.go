@@ -51,6 +51,22 @@ func (s Stream) Next(ctx context.Context, seq uint64, subject string) (*jetstrea
 }
 
 func (s Stream) get(ctx context.Context, which map[string]any) (*jetstream.RawStreamMsg, error) {
+	m, header, err := s.raw(ctx, which)
+	if err == nil && len(header) > 0 {
+		m.Header, err = nats.DecodeHeadersMsg(header)
+	}
+	return m, err
+}
+
+// Header returns the header of the message with a sequence as the stream stores it, also one
+// that nats.go cannot read.
+func (s Stream) Header(ctx context.Context, seq uint64) ([]byte, error) {
+	_, header, err := s.raw(ctx, map[string]any{"seq": seq})
+	return header, err
+}
+
+// raw is get without the header, which it returns as it is.
+func (s Stream) raw(ctx context.Context, which map[string]any) (_ *jetstream.RawStreamMsg, header []byte, err error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.JS.Options().DefaultTimeout)
@@ -58,11 +74,11 @@ func (s Stream) get(ctx context.Context, which map[string]any) (*jetstream.RawSt
 	}
 	body, err := json.Marshal(which)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	reply, err := s.JS.Conn().RequestWithContext(ctx, API(s.JS)+"STREAM.MSG.GET."+s.Name, body)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var found struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -75,16 +91,13 @@ func (s Stream) get(ctx context.Context, which map[string]any) (*jetstream.RawSt
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &found); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if found.Error != nil {
-		return nil, found.Error // errors.Is compares its code
+		return nil, nil, found.Error // errors.Is compares its code
 	}
-	m := &jetstream.RawStreamMsg{Subject: found.Message.Subject, Sequence: found.Message.Sequence, Data: found.Message.Data, Time: found.Message.Time}
-	if len(found.Message.Header) > 0 {
-		m.Header, err = nats.DecodeHeadersMsg(found.Message.Header)
-	}
-	return m, err
+	m := found.Message
+	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data, Time: m.Time}, m.Header, nil
 }
 
 // FirstSince returns the sequence of the first event from first to last whose log time (Unix

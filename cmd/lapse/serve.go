@@ -25,6 +25,7 @@ type serveFlags struct {
 	database    string
 	external    externalFlags
 	listenGiven bool
+	operatorKey string // a file with the seed
 	weight      int
 	noSnapshots bool // --snapshot-every 0
 	console     consoleFlags
@@ -78,6 +79,7 @@ func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 		flags.BoolVar(&f.NoAuth, "no-auth", false, "let others than this machine connect without credentials: to --listen, and to what --nats-config opens")
 		flags.StringVar(&f.NATSConfig, "nats-config", "", "add the accounts, users, TLS, leaf nodes, WebSocket and monitoring in `FILE`, in NATS's syntax, to the embedded NATS server; SIGHUP reloads it")
 		flags.StringVar(&f.OperatorNKey, "operator-nkey", "", "let the user with this public `NKEY` back up, repair and restore the streams")
+		flags.StringVar(&f.operatorKey, "operator-nkey-out", "", "as --operator-nkey, of the user whose seed is in `FILE`: made at the first start, with mode 0600")
 		choiceVar(flags, &f.Processor.Durability, "durability", processor.Fsync, "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
 			processor.Fsync, processor.OS)
 		sizeVar(flags, &f.Processor.Projection.CacheBytes, "cache-bytes", defaults.Projection.CacheBytes, 1<<20, "cache up to `SIZE` of the projection in memory")
@@ -151,7 +153,14 @@ func (f *serveFlags) complete(flags *pflag.FlagSet, environment []string) (err e
 	if f.noSnapshots && p.Retain > 0 {
 		return usageErrorf("--snapshot-every 0 with --retain: lapse trims the log below a snapshot only, leave --snapshot-every out for a quarter of --retain")
 	}
-	if f.External = f.external.external(); f.External == nil {
+	f.External = f.external.external()
+	switch {
+	case f.operatorKey != "" && f.OperatorNKey != "":
+		return usageErrorf("--operator-nkey and --operator-nkey-out given: use one of them")
+	case f.operatorKey != "" && f.External != nil:
+		return usageErrorf("--operator-nkey-out is for the embedded NATS server: add the user to the one of --nats-url or --context itself")
+	}
+	if f.External == nil {
 		f.TLSCert, f.TLSKey = f.external.cert, f.external.key
 	} else {
 		if !f.listenGiven {
@@ -212,6 +221,11 @@ func addReplicasFlag(flags *pflag.FlagSet, to *int, usage string) {
 func (a *app) serve(ctx context.Context, f serveFlags, flags *pflag.FlagSet) (err error) {
 	if f.Console, err = f.console.options(); err != nil {
 		return err
+	}
+	if f.operatorKey != "" {
+		if f.OperatorNKey, err = operatorKey(f.operatorKey); err != nil {
+			return err
+		}
 	}
 	log := a.openLog(f.log, f.configuration(flags)...)
 	f.Processor.Logger = log.Logger

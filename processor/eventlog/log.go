@@ -37,7 +37,8 @@ type Log struct {
 	// prefix starts the subjects of the stream. It contains a random secret, so that
 	// only those who may read the stream's configuration can append. It is unique, so
 	// it also identifies the log.
-	prefix string
+	prefix     string
+	identities []string // its own, and those of the logs that it continues
 
 	// End is the gap at the end of the log at the time of Check.
 	End Gap
@@ -121,6 +122,7 @@ func findLog(ctx context.Context, c Connections, o Config, create bool) (*Log, e
 	info := l.Stream.CachedInfo()
 	l.Alone = info.Config.Replicas > 1 || info.Cluster != nil && info.Cluster.Name != "" // it may get replicas later
 	l.prefix = strings.TrimSuffix(info.Config.Subjects[0], ">")
+	l.identities = Identities(info.Config)
 	l.Connected = c.Log.StatusChanged(nats.CONNECTED)
 	l.Elected = make(chan struct{}, 1)
 	l.elections, err = c.Log.Subscribe("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."+db.LogStream(), func(*nats.Msg) {

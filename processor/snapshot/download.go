@@ -149,7 +149,7 @@ func (s *Store) Verify(ctx context.Context, seq uint64) (schema.Snapshot, error)
 	if err != nil {
 		return one.Snapshot, err
 	}
-	if !ok || one.stream != "" && one.stream != s.log.Identity() {
+	if !ok || one.stream != "" && !s.log.Continues(one.stream) {
 		return one.Snapshot, ErrNoSnapshot
 	}
 	if one.Fault != "" {

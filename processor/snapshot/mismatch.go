@@ -50,7 +50,7 @@ func Mismatch(ctx context.Context, log *eventlog.Log, cursor projections.Cursor)
 		return "", nil
 	case cursor.Seq == 0:
 		return emptyProjection, nil
-	case cursor.Stream != log.Identity():
+	case !log.Continues(cursor.Stream):
 		return "it was folded from another stream", nil
 	case last < cursor.Seq:
 		return fmt.Sprintf("it was folded up to %d and the log ends at %d", cursor.Seq, last), nil

@@ -45,8 +45,7 @@ func OpenProjection(ctx context.Context, log *eventlog.Log, snapshots *Store, o 
 		return nil, Closing(store, err)
 	}
 	if why == "" {
-		store.Identify(log.Identity())
-		return store, nil
+		return bind(store, log)
 	}
 	if err := Closing(store, nil); err != nil {
 		return nil, err
@@ -55,6 +54,17 @@ func OpenProjection(ctx context.Context, log *eventlog.Log, snapshots *Store, o 
 		o.Events(observe.ProjectionRemade{Dir: o.Dir, Why: why})
 	}
 	return rebuildProjection(ctx, log, snapshots, o)
+}
+
+// bind binds a projection to the log, also one of a log that this one continues.
+func bind(store *projections.Store, log *eventlog.Log) (*projections.Store, error) {
+	if cursor := store.Cursor(); cursor.Seq > 0 && cursor.Stream != log.Identity() {
+		if err := store.Rebind(log.Identity()); err != nil {
+			return nil, Closing(store, err)
+		}
+	}
+	store.Identify(log.Identity())
+	return store, nil
 }
 
 // emptyProjection is the mismatch of a projection that has nothing folded.
@@ -88,7 +98,11 @@ func rebuildProjection(ctx context.Context, log *eventlog.Log, snapshots *Store,
 			o.Doing("restoring snapshots")
 			if err = snapshots.Restore(ctx, one, func(projections.Cursor) error { return nil }); err == nil {
 				o.Events(observe.ProjectionRestored{Seq: one.Seq})
-				return projections.Open(o.Dir, o.Projection)
+				store, err := projections.Open(o.Dir, o.Projection)
+				if err != nil {
+					return nil, err
+				}
+				return bind(store, log)
 			}
 			if unreachable(err) || ctx.Err() != nil {
 				return nil, err

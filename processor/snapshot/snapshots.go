@@ -95,7 +95,7 @@ func (s *Store) List(ctx context.Context) ([]schema.Snapshot, error) {
 	all, err := s.all(ctx)
 	list := make([]schema.Snapshot, 0, len(all))
 	for _, one := range all {
-		if one.stream == "" || one.stream == s.log.Identity() {
+		if one.stream == "" || s.log.Continues(one.stream) {
 			list = append(list, one.Snapshot)
 		}
 	}
@@ -139,6 +139,18 @@ func (s *Store) all(ctx context.Context) (all []storedSnapshot, err error) {
 	return all, ctx.Err()
 }
 
+// Newest returns the sequence of the newest sound snapshot of any log of a database, 0 if there
+// is none.
+func Newest(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) (seq uint64, err error) {
+	all, err := (&Store{db: db, js: js}).all(ctx)
+	for _, one := range all {
+		if one.Sound {
+			return one.Seq, err
+		}
+	}
+	return 0, err
+}
+
 // readable is all, with an error if any is unreadable, for callers that remove
 // snapshots.
 func (s *Store) readable(ctx context.Context) (all []storedSnapshot, err error) {
@@ -180,7 +192,7 @@ func (s *Store) describe(ctx context.Context, seq uint64) (one storedSnapshot, o
 	one.Bytes = info.Size
 	if one.Sound && s.log != nil {
 		why := "it is of another"
-		if one.stream == s.log.Identity() {
+		if s.log.Continues(one.stream) {
 			if why, err = Mismatch(ctx, s.log, one.cursor); errors.Is(err, eventlog.ErrGap) {
 				why, err = err.Error(), nil
 			}

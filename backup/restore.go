@@ -1,0 +1,229 @@
+package backup
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/logread"
+	"github.com/lapsedb/lapse/processor/embedded/blocks"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/schema"
+)
+
+const (
+	chunkBytes   = 128 << 10       // of a message to NATS
+	chunkTimeout = 2 * time.Minute // NATS reads back a stream before it answers the last one
+)
+
+// Options of Restore.
+type Options struct {
+	Replace  bool // also a database that has other or newer events
+	Replicas int  // of the streams; 0 for as many as they had
+	// Progress, if not nil, is told how many bytes of messages were sent.
+	Progress func(bytes int64)
+}
+
+// Restore restores the database that m says, as Verify has returned it, from dir, by a
+// connection of an operator; nobody may serve the database. Sequences, times and messages are
+// those of the backup. The log is another one: projections are folded again from it where
+// they do not match. lapse refuses it until all is there, and so does Save.
+func Restore(ctx context.Context, js jetstream.JetStream, dir string, m *Manifest, o Options) error {
+	if err := checkVacant(ctx, js, m.Database); err != nil {
+		return err
+	}
+	if err := checkOlder(ctx, js, m, o.Replace); err != nil {
+		return err
+	}
+	if err := remove(ctx, js, m.Database); err != nil {
+		return err
+	}
+	var log jetstream.StreamConfig
+	for i, s := range m.Streams {
+		config := s.Config
+		config.Replicas = cmp.Or(o.Replicas, config.Replicas)
+		if i == 0 {
+			config = eventlog.Restored(config, m.Database)
+			log = config
+		}
+		if err := restoreStream(ctx, js, dir, s, config, o.Progress); err != nil {
+			return fmt.Errorf("restore stream %s: %w", config.Name, err)
+		}
+	}
+	_, err := js.UpdateStream(ctx, eventlog.Complete(log))
+	return err
+}
+
+var errNewer = errors.New("give --replace to lose them")
+
+// checkVacant returns an error if a lapse serves the database: it waits for messages of one of
+// its streams.
+func checkVacant(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) error {
+	for _, name := range []string{db.LogStream(), db.MutationStream()} {
+		stream, err := openStream(ctx, js, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		all := stream.ListConsumers(ctx)
+		for c := range all.Info() {
+			if strings.HasPrefix(c.Name, schema.ServerConsumer) && c.NumWaiting > 0 {
+				err = fmt.Errorf("database %s is served: stop every lapse that serves it, and try again", db)
+			}
+		}
+		if err = cmp.Or(err, all.Err()); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkOlder returns an error if the database has events that the backup does not have, unless
+// replace.
+func checkOlder(ctx context.Context, js jetstream.JetStream, m *Manifest, replace bool) error {
+	log, err := openStream(ctx, js, m.Database.LogStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	now, backup := log.CachedInfo(), m.Log()
+	switch same := eventlog.Identity(now.Config) == eventlog.Identity(backup.Config); {
+	case replace || eventlog.Restoring(now.Config) || now.State.LastSeq == 0 || same && now.State.LastSeq <= backup.Last:
+		return nil
+	case same:
+		return fmt.Errorf("database %s has events up to %d, and the backup up to %d: %w", m.Database, now.State.LastSeq, backup.Last, errNewer)
+	}
+	return fmt.Errorf("database %s has %d events of another log than that of the backup: %w", m.Database, now.State.Msgs, errNewer)
+}
+
+// remove deletes the streams of a database, the log last.
+func remove(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) error {
+	names := []string{db.MutationStream()}
+	all := js.StreamNames(ctx)
+	for name := range all.Name() {
+		if snapshotOf(db, name) > 0 {
+			names = append(names, name)
+		}
+	}
+	if err := all.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+		return err
+	}
+	for _, name := range append(names, db.LogStream()) {
+		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("remove stream %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// restoreStream sends a stream to NATS, which creates it when it has all of it.
+func restoreStream(ctx context.Context, js jetstream.JetStream, dir string, s *Stream, config jetstream.StreamConfig, progress func(int64)) error {
+	request, err := json.Marshal(map[string]any{"config": config, "state": map[string]any{}})
+	if err != nil {
+		return err
+	}
+	answer, err := ask(ctx, js, logread.API(js)+"STREAM.RESTORE."+config.Name, request)
+	if err != nil {
+		return err
+	}
+	reading, sending := io.Pipe()
+	defer reading.Close()
+	go func() { sending.CloseWithError(s.pack(dir, config, sending, progress)) }()
+	for chunk := make([]byte, chunkBytes); ; {
+		n, err := io.ReadFull(reading, chunk)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		if _, err := ask(ctx, js, answer.Deliver, chunk[:n]); err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
+// answer is that of NATS to a request, and to messages with content unless it is empty.
+type answer struct {
+	Deliver string              `json:"deliver_subject"`
+	Error   *jetstream.APIError `json:"error"`
+}
+
+func ask(ctx context.Context, js jetstream.JetStream, subject string, body []byte) (a answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
+	defer cancel()
+	m, err := js.Conn().RequestWithContext(ctx, subject, body)
+	if err != nil {
+		return a, err
+	}
+	if len(m.Data) > 0 {
+		err = json.Unmarshal(m.Data, &a)
+	}
+	if err == nil && a.Error != nil {
+		err = a.Error
+	}
+	return a, err
+}
+
+// pack writes a stream as NATS takes it back: its directory, as a compressed tar.
+func (s *Stream) pack(dir string, config jetstream.StreamConfig, to io.Writer, progress func(int64)) error {
+	compressed := s2.NewWriter(to)
+	t := archive{tar.NewWriter(compressed)}
+	meta, err := json.Marshal(config)
+	if err = cmp.Or(err, t.put("meta.inf", meta), t.put("meta.sum", blocks.MetaSum(config.Name, meta))); err != nil {
+		return err
+	}
+	next := uint32(1)
+	for _, f := range s.Files {
+		content, err := os.ReadFile(filepath.Join(dir, s.file(f)))
+		if err == nil && sum(content) != f.SHA256 {
+			err = fmt.Errorf("%s has changed", s.file(f))
+		}
+		if err = cmp.Or(err, t.put("msgs/"+blocks.FileName(f.Index), content)); err != nil {
+			return err
+		}
+		next = f.Index + 1
+		if progress != nil {
+			progress(f.Bytes)
+		}
+	}
+	if s.Last > s.Message {
+		end := blocks.NewWriter(config.Name, next)
+		end.Skip(s.Last)
+		if err := t.put("msgs/"+blocks.FileName(next), end.File); err != nil {
+			return err
+		}
+	}
+	for _, c := range s.Consumers {
+		if err := c.pack(t, config.Name); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(t.Close(), compressed.Close())
+}
+
+// pack writes a consumer that has nothing delivered but what it has acknowledged.
+func (c *Consumer) pack(t archive, stream string) error {
+	meta, err := json.Marshal(struct {
+		Created time.Time
+		Name    string
+		jetstream.ConsumerConfig
+	}{c.Created, c.Config.Durable, c.Config})
+	state := []byte{22, 2} // magic and version
+	for _, n := range []uint64{c.Consumer, c.Stream, c.Consumer, c.Stream, 0, 0} {
+		state = binary.AppendUvarint(state, n)
+	}
+	dir := "obs/" + c.Config.Durable + "/"
+	return cmp.Or(err, t.put(dir+"meta.inf", meta), t.put(dir+"meta.sum", blocks.MetaSum(stream+"/"+c.Config.Durable, meta)), t.put(dir+"o.dat", state))
+}

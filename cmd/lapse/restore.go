@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/backup"
+	"github.com/lapsedb/lapse/host"
+	"github.com/lapsedb/lapse/processor/observe"
+)
+
+func newRestoreCommand(a *app) *cobra.Command {
+	var conn connection
+	var with backup.Options
+	var storeDir string
+	cmd := &cobra.Command{
+		Use:   "restore DIR|-",
+		Short: "Restore a database from a backup while lapse is stopped",
+		Long: `restore verifies a backup of lapse backup, and restores the database that it has: into a
+store directory without lapse serve, or with --server on an external NATS server where
+every lapse of the database has stopped. Standard input, for -, is a tar.
+
+A database that has events that the backup does not have stays as it is, unless --replace
+is given. Each lapse folds its projection again where it does not match. If restore is
+interrupted, lapse refuses the database: run it again.`,
+		Example: `  lapse restore /backup/main --store-dir /var/lib/lapse
+  lapse restore /backup/main --server nats://n1 --nkey operator.nk --replace`,
+		Args: arguments(1, 1),
+	}
+	conn.addFlags(cmd)
+	out := a.addOutputFlag(cmd)
+	sure := a.addYesFlag(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&storeDir, "store-dir", "", "restore into `DIR` of lapse serve, which must not run there")
+	flags.BoolVar(&with.Replace, "replace", false, "restore also over a database with events that the backup does not have: they are lost")
+	addReplicasFlag(flags, &with.Replicas, "replicas of the streams (default as in the backup, or 1 with --store-dir)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := conn.checkRestore(cmd, storeDir, with); err != nil {
+			return err
+		}
+		dir := args[0]
+		if dir == "-" {
+			var err error
+			if dir, err = os.MkdirTemp("", "lapse-restore-"); err != nil {
+				return err
+			}
+			defer func() { _ = os.RemoveAll(dir) }()
+			if err := backup.Unpack(a.stdin, dir); err != nil {
+				return fmt.Errorf("standard input: %w", err)
+			}
+		}
+		m, err := backup.Verify(dir)
+		if err != nil {
+			return err
+		}
+		if cmd.Flags().Changed("database") && conn.database != string(m.Database) {
+			return usageErrorf("--database %s: the backup is of database %s", conn.database, m.Database)
+		}
+		conn.database = string(m.Database)
+		if with.Replace && sure.needed() {
+			if err := sure.ask(cmd.Context(), fmt.Sprintf("Replace database %s by its backup of %s? Its later events are lost.", m.Database, m.Time.Format("2006-01-02 15:04:05Z"))); err != nil {
+				return err
+			}
+		}
+		bar := newProgress(a.stderr, "bytes", m.Bytes())
+		defer bar.Done()
+		with.Progress = bar.Add
+		if storeDir != "" {
+			err = a.restoreStore(cmd.Context(), storeDir, dir, m, with)
+		} else {
+			err = conn.restore(cmd, dir, m, with)
+		}
+		if err != nil {
+			return interruptedOr(cmd, err)
+		}
+		bar.Done()
+		return out.backup(m)
+	}
+	return cmd
+}
+
+// checkRestore returns a usage error for flags that do not go together.
+func (c *connection) checkRestore(cmd *cobra.Command, storeDir string, with backup.Options) error {
+	if storeDir == "" {
+		return nil
+	}
+	for _, name := range []string{"server", "context", "creds", "nkey", "password-file", "inbox-prefix", "js-api-prefix", "tls-ca", "tls-cert", "tls-key"} {
+		if cmd.Flags().Changed(name) {
+			return usageErrorf("--store-dir and --%s: restore into a store directory, or on a NATS server", name)
+		}
+	}
+	if with.Replicas > 1 {
+		return usageErrorf("--replicas %d: the embedded NATS server of --store-dir is one", with.Replicas)
+	}
+	return nil
+}
+
+// restore restores on the NATS server of the connection.
+func (c *connection) restore(cmd *cobra.Command, dir string, m *backup.Manifest, with backup.Options) error {
+	js, hangUp, err := c.operator(cmd)
+	if err != nil {
+		return err
+	}
+	defer hangUp()
+	return backup.Restore(cmd.Context(), js, dir, m, with)
+}
+
+// restoreStore restores into a store directory.
+func (a *app) restoreStore(ctx context.Context, storeDir, dir string, m *backup.Manifest, with backup.Options) error {
+	lines := observe.LimitLog(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	defer lines.Close()
+	o := host.Options{StoreDir: storeDir}
+	o.Processor.Logger = slog.New(lines)
+	with.Replicas = 1
+	return host.RestoreBackup(ctx, o, dir, m, with)
+}

@@ -1,0 +1,60 @@
+package eventlog
+
+import (
+	"crypto/rand"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Metadata of a log's stream.
+const (
+	metaRestoring = "lapse-restoring" // set until all that belongs to a restored log is there
+	metaWas       = "lapse-was"       // identities of the logs that it continues, by commas
+)
+
+// Restored returns the configuration with which a copy of a log begins. It is another log:
+// who appends to the old one, or knows more of it, cannot take it for that. lapse refuses it
+// until Complete.
+func Restored(config jetstream.StreamConfig, db schema.DatabaseName) jetstream.StreamConfig {
+	was := strings.Join(Identities(config), ",")
+	fresh := LogConfig(db, db.Append()+rand.Text()+".")
+	config.Subjects, config.SubjectTransform = fresh.Subjects, fresh.SubjectTransform
+	if config.Metadata = maps.Clone(config.Metadata); config.Metadata == nil {
+		config.Metadata = make(map[string]string)
+	}
+	config.Metadata[metaRestoring], config.Metadata[metaWas] = "1", was
+	return config
+}
+
+// Complete returns the configuration with which lapse serves a restored log.
+func Complete(config jetstream.StreamConfig) jetstream.StreamConfig {
+	config.Metadata = maps.Clone(config.Metadata)
+	delete(config.Metadata, metaRestoring)
+	return config
+}
+
+// Restoring reports whether a restore of the log was interrupted.
+func Restoring(config jetstream.StreamConfig) bool { return config.Metadata[metaRestoring] != "" }
+
+// Identity returns Log.Identity of the log with this configuration.
+func Identity(config jetstream.StreamConfig) string {
+	return identityOf(strings.TrimSuffix(config.Subjects[0], ">"))
+}
+
+// Continues reports whether a projection or snapshot of the log with that identity, as far
+// as its events are in this one, belongs to this one.
+func (l *Log) Continues(identity string) bool { return slices.Contains(l.identities, identity) }
+
+// Identities returns that of the log with this configuration and of those that it continues.
+func Identities(config jetstream.StreamConfig) (all []string) {
+	all = []string{Identity(config)}
+	if was := config.Metadata[metaWas]; was != "" {
+		all = append(all, strings.Split(was, ",")...)
+	}
+	return all
+}
