@@ -348,7 +348,7 @@ func (c *copier) read(ctx context.Context) error {
 
 func (c *copier) add(ctx context.Context, source logread.Stream, seq uint64, at time.Time, m *nats.Msg) error {
 	message := blocks.Message{Seq: seq, Time: at.UnixNano(), Subject: m.Subject, Header: encode(m.Header), Body: m.Data}
-	if m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data) != len(message.Header) { // nats.go has not read all of it
+	if m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data) != len(message.Header) { // they were written in another way
 		raw, err := source.Header(ctx, seq)
 		if err != nil {
 			return err
@@ -385,7 +385,8 @@ func (c *copier) flush() error {
 	return nil
 }
 
-// encode returns headers as NATS stores them. nats.go has lost their order.
+// encode returns headers as nats.go sends them: it has lost their order, and spaces at both ends
+// of a value.
 func encode(h nats.Header) []byte {
 	if len(h) == 0 {
 		return nil
