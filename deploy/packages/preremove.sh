@@ -3,5 +3,5 @@
 set -e
 [ -d /run/systemd/system ] && [ -z "$DPKG_ROOT" ] || exit 0
 case "$1" in
-remove | 0) systemctl disable --now lapse.service ;;
+remove | 0) systemctl disable --now lapse-backup.timer lapse.service ;;
 esac

@@ -287,7 +287,7 @@ func testRPM(t *testing.T) {
 	need(t, "rpm")
 	file := one(t, "lapse_*_linux_amd64.rpm")
 	list := command(t, "rpm", "-qp", "--nosignature", "--list", file)
-	for _, path := range []string{"/usr/bin/lapse\n", "/usr/lib/systemd/system/lapse.service\n", "/etc/lapse/lapse.env\n", "/usr/share/man/man1/lapse-serve.1.gz\n"} {
+	for _, path := range []string{"/usr/bin/lapse\n", "/usr/lib/systemd/system/lapse.service\n", "/usr/lib/systemd/system/lapse-backup.timer\n", "/etc/lapse/lapse.env\n", "/usr/share/man/man1/lapse-serve.1.gz\n"} {
 		if !strings.Contains(list, path) {
 			t.Errorf("it lacks %s:\n%s", path, list)
 		}
@@ -297,8 +297,8 @@ func testRPM(t *testing.T) {
 	}
 }
 
-// TestUnitFile: systemd accepts the unit, and rates its exposure below 2.
-func TestUnitFile(t *testing.T) {
+// TestUnitFiles: systemd accepts the units, and rates the exposure of the services below 2.
+func TestUnitFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("systemd is not everywhere")
 	}
@@ -308,15 +308,20 @@ func TestUnitFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Only what is installed can be verified.
-	unit := strings.NewReplacer("/usr/bin/lapse", binary, "man:lapse-serve(1) ", "").Replace(read(t, "deploy/systemd/lapse.service"))
-	file := filepath.Join(t.TempDir(), "lapse.service")
-	if err := os.WriteFile(file, []byte(unit), 0o644); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	for _, name := range []string{"lapse.service", "lapse-backup.service", "lapse-backup.timer"} {
+		unit := strings.NewReplacer("/usr/bin/lapse", binary, "man:lapse-serve(1) ", "", "man:lapse-backup(1) ", "").Replace(read(t, "deploy/systemd/"+name))
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(unit), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out := command(t, "systemd-analyze", "verify", file); out != "" {
+			t.Errorf("systemd-analyze verify: %s", out)
+		}
+		if strings.HasSuffix(name, ".service") {
+			command(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", file)
+		}
 	}
-	if out := command(t, "systemd-analyze", "verify", file); out != "" {
-		t.Errorf("systemd-analyze verify: %s", out)
-	}
-	command(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", file)
 }
 
 // TestDependabot: dependabot.yml names every module.

@@ -24,7 +24,7 @@ import (
 // streams are the streams that a backup must include.
 var streams = []string{"LAPSE_main", "LAPSE_main_MUTATIONS"}
 
-// TestBackup: streams backed up as in docs/operations.md, while lapse serves, can be
+// TestBackup: streams backed up with the means of NATS alone, while lapse serves, can be
 // restored after the loss of all nodes and their disks. lapse continues from the backup
 // and judges no mutation twice.
 func TestBackup(t *testing.T) {
