@@ -179,7 +179,7 @@ func ask(ctx context.Context, js jetstream.JetStream, subject string, body []byt
 // pack writes a stream as NATS takes it back: its directory, as a compressed tar.
 func (s *Stream) pack(dir string, config jetstream.StreamConfig, to io.Writer, progress func(int64)) error {
 	compressed := s2.NewWriter(to)
-	t := archive{tar.NewWriter(compressed)}
+	t := tarball{tar.NewWriter(compressed)}
 	meta, err := json.Marshal(config)
 	if err = cmp.Or(err, t.put("meta.inf", meta), t.put("meta.sum", blocks.MetaSum(config.Name, meta))); err != nil {
 		return err
@@ -214,7 +214,7 @@ func (s *Stream) pack(dir string, config jetstream.StreamConfig, to io.Writer, p
 }
 
 // pack writes a consumer that has nothing delivered but what it has acknowledged.
-func (c *Consumer) pack(t archive, stream string) error {
+func (c *Consumer) pack(t tarball, stream string) error {
 	meta, err := json.Marshal(struct {
 		Created time.Time
 		Name    string

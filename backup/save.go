@@ -30,7 +30,10 @@ import (
 
 const (
 	fileBytes = 8 << 20 // of messages, after which a file ends
-	maxFile   = 64 << 20
+
+	// wholeBytes is the size from which on the first copy of a stream is by the means of NATS.
+	wholeBytes = 1 << 20
+	maxFile    = 64 << 20
 
 	// Of messages that are requested and not written yet.
 	aheadMessages = 8192
@@ -97,7 +100,7 @@ func lock(dir string) (unlock func(), err error) {
 
 // SaveTar writes a tar of a database, by a connection of an operator.
 func SaveTar(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, to io.Writer, progress func(messages uint64)) (*Manifest, error) {
-	return (&run{js: js, db: db, old: &Manifest{}, to: archive{tar.NewWriter(to)}, progress: progress}).save(ctx)
+	return (&run{js: js, db: db, old: &Manifest{}, to: tarball{tar.NewWriter(to)}, progress: progress}).save(ctx)
 }
 
 // checkEmpty returns an error if a directory has other files than those of a backup.
@@ -248,6 +251,11 @@ func (r *run) copy(ctx context.Context, stream jetstream.Stream, before *Stream)
 		}
 	}
 	c := &copier{run: r, Stream: s, file: blocks.NewWriter(config.Name, index+1), index: index + 1, end: info.State.LastSeq}
+	if s.Messages == 0 && info.State.Bytes >= wholeBytes {
+		if err := c.whole(ctx); err != nil {
+			return nil, fmt.Errorf("stream %s: %w", config.Name, err)
+		}
+	}
 	for s.Last < c.end {
 		last := s.Last
 		err := c.read(ctx)
@@ -355,11 +363,16 @@ func (c *copier) add(ctx context.Context, source logread.Stream, seq uint64, at 
 		}
 		message.Header = raw
 	}
+	return c.store(message)
+}
+
+// store adds a message to the current file, and ends a file that is full.
+func (c *copier) store(m blocks.Message) error {
 	if c.Messages == 0 {
-		c.First = seq
+		c.First = m.Seq
 	}
-	c.file.Add(message)
-	c.Last, c.Message, c.Time = seq, seq, at.UTC()
+	c.file.Add(m)
+	c.Last, c.Message, c.Time = m.Seq, m.Seq, time.Unix(0, m.Time).UTC()
 	c.Messages++
 	if len(c.file.File) < fileBytes {
 		return nil
@@ -381,7 +394,9 @@ func (c *copier) flush() error {
 		c.progress(c.Messages)
 	}
 	c.index++
+	buffer := c.file.File[:0]
 	c.file = blocks.NewWriter(c.Config.Name, c.index)
+	c.file.File = buffer
 	return nil
 }
 

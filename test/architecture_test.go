@@ -51,7 +51,7 @@ var architecture = map[string]struct{ ours, not []string }{
 	"processor/embedded":        {ours: []string{"schema", "processor/eventlog", "processor/gate", "processor/embedded/blocks"}},
 	"processor/embedded/blocks": {not: []string{"nats-io", "pebble"}},
 
-	"backup": {ours: []string{"schema", "logread", "processor/eventlog", "processor/snapshot", "processor/embedded/blocks"}, not: []string{"nats-server"}},
+	"backup": {ours: []string{"schema", "logread", "processor/eventlog", "processor/snapshot", "processor/embedded/blocks"}},
 
 	"audit":           {ours: []string{"schema"}, not: []string{"nats-io"}},
 	"client":          {ours: []string{"schema", "schema/values", "logread"}, not: []string{"nats-server", "pebble"}},

@@ -52,8 +52,8 @@ func (w *Writer) Skip(last uint64) {
 	w.Add(Message{Seq: last | tombstoneBit, Time: time.Now().UnixNano()})
 }
 
-// Read visits the sequences of the messages of a file. It reports whether all of
-// buf are sound records.
+// Read visits the sequences of the messages of a file. It reports whether all of buf are sound
+// records.
 func Read(stream string, index uint32, buf []byte, visit func(seq uint64)) (sound bool) {
 	r := newReader(stream, index, buf, "")
 	for offset := 0; offset < len(buf); {
@@ -61,7 +61,9 @@ func Read(stream string, index uint32, buf []byte, visit func(seq uint64)) (soun
 		if !sound {
 			return false
 		}
-		visit(one.seq)
+		if !one.tomb && !one.erased {
+			visit(one.seq)
+		}
 		offset += one.bytes
 	}
 	return true

@@ -15,7 +15,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestEmbeddedBackup: as docs/operations.md says, the operator of an embedded server backs
+// TestEmbeddedBackup: by the means of NATS alone, the operator of an embedded server backs
 // up the streams while it serves, and restores them in another store directory, in which
 // lapse goes on from the backup. The operator also audits the log.
 func TestEmbeddedBackup(t *testing.T) {
