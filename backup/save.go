@@ -251,6 +251,7 @@ func (r *run) copy(ctx context.Context, stream jetstream.Stream, before *Stream)
 		}
 	}
 	c := &copier{run: r, Stream: s, file: blocks.NewWriter(config.Name, index+1), index: index + 1, end: info.State.LastSeq}
+	defer func() { _ = c.wait() }()
 	if s.Messages == 0 && info.State.Bytes >= wholeBytes {
 		if err := c.whole(ctx); err != nil {
 			return nil, fmt.Errorf("stream %s: %w", config.Name, err)
@@ -267,7 +268,10 @@ func (r *run) copy(ctx context.Context, stream jetstream.Stream, before *Stream)
 		}
 	}
 	s.Last = max(s.Last, c.end) // also if the end was trimmed
-	return s, c.flush()
+	if err := c.flush(); err != nil {
+		return nil, err
+	}
+	return s, c.wait()
 }
 
 // checkSame returns an error if the stream has another message than the last of the backup.
@@ -313,9 +317,11 @@ var errSink = errors.New("the backup cannot be written")
 type copier struct {
 	*run
 	*Stream
-	file  *blocks.Writer
-	index uint32
-	end   uint64
+	file    *blocks.Writer
+	index   uint32
+	end     uint64
+	writing chan written // of the file before; nil if it is written
+	spare   []byte       // its content
 }
 
 // read reads the messages after Last with one consumer, and returns nil at the end.
@@ -380,23 +386,43 @@ func (c *copier) store(m blocks.Message) error {
 	return c.flush()
 }
 
-// flush ends the current file, if it has messages.
+// flush ends the current file, if it has messages, and writes it while the next one fills.
 func (c *copier) flush() error {
-	if len(c.file.File) == 0 {
+	if err := c.wait(); err != nil || len(c.file.File) == 0 {
+		return err
+	}
+	index, content, done := c.index, c.file.File, make(chan written, 1)
+	c.writing = done
+	go func() {
+		f := File{index, int64(len(content)), sum(content)}
+		done <- written{f, c.to.put(c.Stream.file(f), content)}
+	}()
+	c.index++
+	c.file = blocks.NewWriter(c.Config.Name, c.index)
+	c.file.File, c.spare = c.spare[:0], content
+	return nil
+}
+
+// written is a file that was written, or why it was not.
+type written struct {
+	File
+	err error
+}
+
+// wait waits for the file that is being written.
+func (c *copier) wait() error {
+	if c.writing == nil {
 		return nil
 	}
-	f := File{c.index, int64(len(c.file.File)), sum(c.file.File)}
-	if err := c.to.put(c.Stream.file(f), c.file.File); err != nil {
-		return fmt.Errorf("%w: %w", errSink, err)
+	w := <-c.writing
+	c.writing = nil
+	if w.err != nil {
+		return fmt.Errorf("%w: %w", errSink, w.err)
 	}
-	c.Files = append(c.Files, f)
+	c.Files = append(c.Files, w.File)
 	if c.progress != nil {
 		c.progress(c.Messages)
 	}
-	c.index++
-	buffer := c.file.File[:0]
-	c.file = blocks.NewWriter(c.Config.Name, c.index)
-	c.file.File = buffer
 	return nil
 }
 
