@@ -61,6 +61,9 @@ func fillBackup(t testing.TB, s *harness.Server) {
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	s, key := serveOperator(t)
+	if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the operator's key: %v, %v", info, err)
+	}
 	mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d}`, writerTTL))
 	w := startWriters(t, s, 4)
 	dir := filepath.Join(t.TempDir(), "backup")
