@@ -42,17 +42,11 @@ interrupted, lapse refuses the database: run it again.`,
 		if err := conn.checkRestore(cmd, storeDir, with); err != nil {
 			return err
 		}
-		dir := args[0]
-		if dir == "-" {
-			var err error
-			if dir, err = os.MkdirTemp("", "lapse-restore-"); err != nil {
-				return err
-			}
-			defer func() { _ = os.RemoveAll(dir) }()
-			if err := backup.Unpack(a.stdin, dir); err != nil {
-				return fmt.Errorf("standard input: %w", err)
-			}
+		dir, remove, err := a.backupDir(args[0])
+		if err != nil {
+			return err
 		}
+		defer remove()
 		m, err := backup.Verify(dir)
 		if err != nil {
 			return err
@@ -62,25 +56,42 @@ interrupted, lapse refuses the database: run it again.`,
 		}
 		conn.database = string(m.Database)
 		if with.Replace && sure.needed() {
-			if err := sure.ask(cmd.Context(), fmt.Sprintf("Replace database %s by its backup of %s? Its later events are lost.", m.Database, m.Time.Format("2006-01-02 15:04:05Z"))); err != nil {
+			question := fmt.Sprintf("Replace database %s by its backup of %s? Its later events are lost.", m.Database, m.Time.Format("2006-01-02 15:04:05Z"))
+			if err := sure.ask(cmd.Context(), question); err != nil {
 				return err
 			}
 		}
 		bar := newProgress(a.stderr, "bytes", m.Bytes())
-		defer bar.Done()
 		with.Progress = bar.Add
 		if storeDir != "" {
 			err = a.restoreStore(cmd.Context(), storeDir, dir, m, with)
 		} else {
 			err = conn.restore(cmd, dir, m, with)
 		}
-		if err != nil {
-			return interruptedOr(cmd, err)
-		}
 		bar.Done()
-		return out.backup(m)
+		if err == nil {
+			return out.backup(m)
+		}
+		return interruptedOr(cmd, err)
 	}
 	return cmd
+}
+
+// backupDir returns the directory of a backup. For - it unpacks standard input to a temporary
+// one, which remove removes.
+func (a *app) backupDir(argument string) (dir string, remove func(), err error) {
+	if argument != "-" {
+		return argument, func() {}, nil
+	}
+	if dir, err = os.MkdirTemp("", "lapse-restore-"); err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	if err := backup.Unpack(a.stdin, dir); err != nil {
+		remove()
+		return "", nil, fmt.Errorf("standard input: %w", err)
+	}
+	return dir, remove, nil
 }
 
 // checkRestore returns a usage error for flags that do not go together.
