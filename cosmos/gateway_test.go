@@ -412,6 +412,20 @@ func TestPagesAcrossDeadlines(t *testing.T) {
 	}
 }
 
+// TestCurrentTime: a query's current time is that of the clock that a test moves.
+func TestCurrentTime(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("c", "/k", "")
+	g.want(201, "POST", "dbs/db/colls/c/docs", `{"id":"a","k":"v"}`, of(`["v"]`)...)
+	const age = `SELECT VALUE DateTimeDiff("dd", TimestampToDateTime(c._ts * 1000), GetCurrentDateTime()) FROM c`
+	for _, days := range []string{"0", "30"} {
+		if pages := g.query("c", age, "10", nil); fmt.Sprint(pages) != "[["+days+"]]" {
+			t.Errorf("%v days, want %s", pages, days)
+		}
+		g.advance(30 * 24 * 60 * 60)
+	}
+}
+
 // TestLargest: an item may have 2 MiB, whatever its partition key adds to the document's id.
 func TestLargest(t *testing.T) {
 	g := start(t, host.Cosmos{})

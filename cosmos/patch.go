@@ -107,8 +107,12 @@ func changeable(text string, d *definition) ([]string, error) {
 
 // apply returns the item with the operations applied, if the condition holds for it.
 func (p *patch) apply(item []byte) (values.Value, error) {
-	if p.condition != nil && !p.condition.Matches(item) {
-		return nil, faultf(http.StatusPreconditionFailed, "the condition of the patch does not hold for the item")
+	if p.condition != nil {
+		if holds, err := p.condition.Matches(item); err != nil {
+			return nil, badRequest("%v", err)
+		} else if !holds {
+			return nil, faultf(http.StatusPreconditionFailed, "the condition of the patch does not hold for the item")
+		}
 	}
 	content := values.Value(item)
 	for i := range p.operations {

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/cosmos/sql"
@@ -37,7 +38,21 @@ func (x *exchange) parseQuery() (*sql.Query, error) {
 	if err != nil {
 		return nil, badRequest("%v", err)
 	}
-	return q, nil
+	if q.Now == nil {
+		return q, nil
+	}
+	now, err := x.now()
+	*q.Now = now.UnixMilli()
+	return q, err
+}
+
+// now is the time by which the database of the request expires its items, as far as this
+// process knows it.
+func (x *exchange) now() (time.Time, error) {
+	if !x.options.Test || x.db == nil {
+		return time.Now(), nil
+	}
+	return x.db.client.TestClock().Now(x)
 }
 
 // queried answers the query in the body by a list of resources.

@@ -1,9 +1,11 @@
 package sql
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/lapsedb/lapse/schema/values"
 )
@@ -11,27 +13,54 @@ import (
 // maxNesting limits the depth of expressions, and the operators in a row but AND and OR.
 const maxNesting = 100
 
-// levels has the binary operators; those of the first bind loosest. IN and BETWEEN bind
+// levels has the binary operators; those of the first bind loosest. IN, LIKE and BETWEEN bind
 // tighter than AND.
-var levels = [][]string{{"OR"}, {"AND"}, {"=", "!=", "<>"}, {"<", "<=", ">", ">="}, {"+", "-"}, {"*", "/", "%"}}
+var levels = [][]string{{"OR"}, {"AND"}, {"||"}, {"=", "!=", "<>"}, {"<", "<=", ">", ">="}, {"+", "-"}, {"*", "/", "%"}}
+
+// comparisons are the operators that are ambiguous beside ||.
+var comparisons = slices.Concat(levels[3], levels[4])
+
+// env is what expressions are evaluated for.
+type env struct {
+	vars   []values.Value // items and elements, by the slot of their name
+	totals []values.Value // of aggregates, for a row of them
+	err    error          // that of the first limit exceeded
+}
+
+func (e *env) fail(err error) {
+	if e.err == nil {
+		e.err = err
+	}
+}
 
 // expr is an expression.
 type expr struct {
-	// eval returns the value for an item, or for an object of totals by number: JSON, Missing
-	// if it is undefined. It is valid as long as the item's memory.
-	eval    func(values.Value) values.Value
+	// eval returns the value in an env: JSON, Missing if it is undefined. It is valid as long
+	// as the memory of the item and totals.
+	eval    func(*env) values.Value
 	literal values.Value // of a literal or parameter
 	path    []any        // of a path, then not nil: names of members and positions
+	root    *reference   // of a path
+	op      string       // operator or function
+	args    []*expr      // of op
+	open    string       // operator, empty in parentheses
 	counts  bool         // COUNT of a literal
 	demands []Equality   // it is true only if they hold
 }
 
-func literalOf(v values.Value) *expr {
-	return &expr{literal: v, eval: func(values.Value) values.Value { return v }}
+// reference is a name that a path begins with. Its slot is known once FROM is read.
+type reference struct {
+	token
+	slot int
 }
 
-func pathOf(steps []any) *expr {
-	return &expr{path: steps, eval: func(v values.Value) values.Value {
+func literalOf(v values.Value) *expr {
+	return &expr{literal: v, eval: func(*env) values.Value { return v }}
+}
+
+func pathOf(root *reference, steps []any) *expr {
+	return &expr{path: steps, root: root, eval: func(e *env) values.Value {
+		v := e.vars[root.slot]
 		for _, step := range steps {
 			if name, ok := step.(string); ok {
 				v = v.At([]string{name})
@@ -55,39 +84,62 @@ func element(v values.Value, position int) (found values.Value) {
 	return found
 }
 
+// maxValueBytes limits a value that is made of others.
+const maxValueBytes = 16 << 20
+
+var errValue = fmt.Errorf("%w: it makes a value of more than %d bytes", ErrTooLarge, maxValueBytes)
+
 // objectOf is an object without the members that are undefined.
 func objectOf(names []string, members []*expr) *expr {
 	prefixes := make([][]byte, len(names))
 	for i, name := range names {
 		prefixes[i] = append(encode(name), ':')
 	}
-	return &expr{eval: func(item values.Value) values.Value {
+	return &expr{eval: func(e *env) values.Value {
 		out := []byte{'{'}
 		for i, member := range members {
-			v := member.eval(item)
+			v := member.eval(e)
 			if len(v) > 0 && len(out) > 1 {
 				out = append(out, ',')
 			}
 			if len(v) > 0 {
 				out = append(append(out, prefixes[i]...), v...)
 			}
+			if len(out) > maxValueBytes {
+				e.fail(errValue)
+				return nil
+			}
 		}
 		return append(out, '}')
 	}}
 }
 
-// apply is an operation on the values of args.
+// apply is an operator or a function of the values of args.
 func apply(name string, args ...*expr) *expr {
 	operate, final := operations[name], decisive[name]
-	return &expr{demands: demandsOf(name, args), eval: func(item values.Value) values.Value {
+	if operate == nil {
+		operate = functions[name].of
+	}
+	return &expr{op: name, args: args, demands: demandsOf(name, args), eval: func(e *env) values.Value {
 		results := make([]values.Value, len(args))
+		size := 0
 		for i, arg := range args {
-			results[i] = arg.eval(item)
+			results[i] = arg.eval(e)
 			if final != "" && string(results[i]) == final {
 				return results[i]
 			}
+			size += len(results[i])
 		}
-		return operate(results)
+		if size > maxValueBytes {
+			e.fail(errValue)
+			return nil
+		}
+		v := operate(results)
+		if string(v) == string(tooLong) {
+			e.fail(errValue)
+			return nil
+		}
+		return v
 	}}
 }
 
@@ -144,7 +196,31 @@ func either(a, b []Equality) (both []Equality) {
 	return both
 }
 
-func (p *parser) expression() *expr { return p.deeper(func() *expr { return p.binary(0) }) }
+func (p *parser) expression() *expr { return p.deeper(p.choice) }
+
+// choice reads operands of ?? and of ?:, which nest to the right. Without parentheses a mix of
+// the two means one thing in Microsoft's grammar, and another in languages that have both.
+func (p *parser) choice() *expr {
+	e := p.binary(0)
+	name, other := p.token.key, ""
+	switch {
+	case p.accept("??"):
+		last := p.deeper(p.choice)
+		e, other = coalesce(e, last), last.open
+	case p.accept("?"):
+		then := p.expression()
+		p.expect(":")
+		last := p.deeper(p.choice)
+		e, other = conditional(e, then, last), last.open
+	default:
+		return e
+	}
+	if other != name && (other == "?" || other == "??") {
+		p.fail("?? and ? before byte %d are ambiguous: put one of them in parentheses", p.token.at)
+	}
+	e.open = name
+	return e
+}
 
 // deeper reads a nested expression.
 func (p *parser) deeper(read func() *expr) *expr {
@@ -171,28 +247,36 @@ func (p *parser) binary(level int) *expr {
 		}
 		name := p.advance().key
 		args := []*expr{e, operand()}
-		for level < 2 && p.accept(name) {
+		for level < 3 && p.accept(name) {
 			args = append(args, operand())
 		}
+		for _, arg := range args {
+			if name == "||" && slices.Contains(comparisons, arg.open) {
+				p.fail("|| before byte %d is ambiguous beside %s: put one of them in parentheses", p.token.at, arg.open)
+			}
+		}
 		e = apply(name, args...)
+		e.open = name
 	}
 	return e
 }
 
-// predicate reads an operand, and IN or BETWEEN after it.
+// predicate reads an operand, and IN, LIKE or BETWEEN after it.
 func (p *parser) predicate() *expr {
 	e := p.binary(2)
 	negated := p.accept("NOT")
 	switch {
 	case p.accept("IN"):
 		p.expect("(")
-		e = apply("IN", append([]*expr{e}, p.list()...)...)
+		e = apply("IN", append([]*expr{e}, p.list(")", false)...)...)
+	case p.accept("LIKE"):
+		e = p.like(e)
 	case p.accept("BETWEEN"):
 		low := p.binary(2)
 		p.expect("AND")
 		e = apply("AND", apply(">=", e, low), apply("<=", e, p.binary(2)))
 	case negated:
-		p.unexpected("IN or BETWEEN")
+		p.unexpected("IN, LIKE or BETWEEN")
 	}
 	if negated {
 		return apply("NOT", e)
@@ -205,7 +289,7 @@ func (p *parser) unary() *expr {
 	case p.accept("NOT"):
 		e := apply("NOT", p.deeper(p.unary))
 		// NOT a = b is (NOT a) = b in Microsoft's grammar, and NOT (a = b) for its readers.
-		if p.is(slices.Concat(levels[2:]...)...) || p.is("IN", "NOT", "BETWEEN") {
+		if p.is(slices.Concat(levels[2:]...)...) || p.is("IN", "NOT", "LIKE", "BETWEEN") {
 			p.fail("NOT before byte %d is ambiguous: put what it negates in parentheses", p.token.at)
 		}
 		return e
@@ -243,18 +327,24 @@ func (p *parser) primary() *expr {
 		}
 		return p.path(t)
 	case p.accept("("):
-		e := p.expression()
+		e := *p.expression()
 		p.expect(")")
-		return e
+		e.open = ""
+		return &e
+	case p.accept("["):
+		return array(p.list("]", true))
+	case p.accept("{"):
+		return p.object()
 	}
 	p.unexpected("an expression")
 	return literalOf(nil)
 }
 
-func (p *parser) path(root token) *expr {
+func (p *parser) path(name token) *expr {
+	root := &reference{token: name}
 	p.roots = append(p.roots, root)
 	if p.selecting && !p.aggregating {
-		p.loose = root.at
+		p.loose = name.at
 	}
 	steps := []any{}
 	for {
@@ -265,7 +355,7 @@ func (p *parser) path(root token) *expr {
 			steps = append(steps, p.index())
 			p.expect("]")
 		default:
-			return pathOf(steps)
+			return pathOf(root, steps)
 		}
 	}
 }
@@ -290,17 +380,45 @@ func (p *parser) call(name string) *expr {
 	if slices.Contains(aggregates, upper) {
 		return p.aggregate(upper)
 	}
-	arity, ok := arities[upper]
+	f, ok := functions[upper]
 	if !ok {
 		p.fail("function %.60s is not served", name)
 		return literalOf(nil)
 	}
-	args := p.list()
-	if len(args) < arity[0] || len(args) > arity[1] {
-		p.fail("function %s has %d arguments: use %d to %d", upper, len(args), arity[0], arity[1])
+	args := p.list(")", f.least == 0)
+	if len(args) < f.least || len(args) > f.most {
+		p.fail("function %s has %d arguments: use %s", upper, len(args), arity(f.least, f.most))
 		return literalOf(nil)
 	}
+	switch upper {
+	case "IIF":
+		return conditional(args[0], args[1], args[2])
+	case "REGEXMATCH":
+		return p.match(args[0], args[1], append(args, literalOf(encode("")))[2], regexOf)
+	case "GETCURRENTDATETIME", "GETCURRENTDATETIMESTATIC":
+		return p.current(func(ms int64) values.Value { return dateOf(int(ms) * (second / 1000)) })
+	case "GETCURRENTTIMESTAMP", "GETCURRENTTIMESTAMPSTATIC":
+		return p.current(func(ms int64) values.Value { return encode(ms) })
+	case "GETCURRENTTICKS", "GETCURRENTTICKSSTATIC":
+		return p.current(func(ms int64) values.Value { return encode(ms * (second / 1000)) })
+	}
 	return apply(upper, args...)
+}
+
+// current is a function of the time of the run.
+func (p *parser) current(f func(ms int64) values.Value) *expr {
+	if p.now == nil {
+		p.now = new(int64)
+	}
+	now := p.now
+	return &expr{eval: func(*env) values.Value { return f(*now) }}
+}
+
+func arity(least, most int) string {
+	if most == many {
+		return fmt.Sprintf("%d or more", least)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
 }
 
 func (p *parser) aggregate(name string) *expr {
@@ -311,21 +429,150 @@ func (p *parser) aggregate(name string) *expr {
 	of := p.expression()
 	p.aggregating = false
 	p.expect(")")
-	total := pathOf([]any{strconv.Itoa(len(p.q.aggregates))})
+	n := len(p.q.aggregates)
 	a := aggregate{name: name, of: of}
 	if name == "SUM" || name == "AVG" {
 		a.total = values.Value("0")
 	}
 	p.q.aggregates = append(p.q.aggregates, a)
-	return &expr{eval: total.eval, counts: name == "COUNT" && len(of.literal) > 0}
+	return &expr{eval: func(e *env) values.Value { return e.totals[n] }, counts: name == "COUNT" && len(of.literal) > 0}
 }
 
-// list reads expressions, at least one, and the parenthesis after them.
-func (p *parser) list() []*expr {
-	all := []*expr{p.expression()}
-	for p.accept(",") {
+// list reads expressions and what ends them; unless it may be empty there is at least one.
+func (p *parser) list(end string, empty bool) (all []*expr) {
+	if empty && p.accept(end) {
+		return nil
+	}
+	for first := true; first || p.accept(","); first = false {
 		all = append(all, p.expression())
 	}
-	p.expect(")")
+	p.expect(end)
 	return all
+}
+
+// object reads the members of an object, after its brace.
+func (p *parser) object() *expr {
+	var names []string
+	var members []*expr
+	for first := true; first && !p.is("}") || p.accept(","); first = false {
+		name := p.token.text
+		if p.token.kind != text && p.token.kind != word {
+			p.unexpected("a name or string")
+		}
+		if slices.Contains(names, name) {
+			p.fail("two members are named %.40q", name)
+		}
+		p.advance()
+		p.expect(":")
+		names, members = append(names, name), append(members, p.expression())
+	}
+	p.expect("}")
+	return objectOf(names, members)
+}
+
+// array is an array of the values of elements.
+func array(list []*expr) *expr {
+	return &expr{eval: func(e *env) values.Value {
+		all := make([]values.Value, len(list))
+		size := 0
+		for i, x := range list {
+			all[i] = x.eval(e)
+			size += len(all[i])
+		}
+		if size > maxValueBytes {
+			e.fail(errValue)
+			return nil
+		}
+		return arrayOf(all)
+	}}
+}
+
+// match is a function of a string, by a pattern and its modifiers. A pattern that is no
+// literal is compiled for each item, and undefined if it is wrong.
+func (p *parser) match(of, pattern, modifiers *expr, compile func(pattern, modifiers string) (*regexp.Regexp, error)) *expr {
+	compiled := func(pattern, modifiers values.Value) (*regexp.Regexp, error) {
+		if pattern.Kind() != values.String || modifiers.Kind() != values.String || len(pattern.Text()) > maxPattern {
+			return nil, fmt.Errorf("use a string of at most %d bytes", maxPattern)
+		}
+		return compile(string(pattern.Text()), string(modifiers.Text()))
+	}
+	var fixed *regexp.Regexp
+	if len(pattern.literal) > 0 && len(modifiers.literal) > 0 {
+		var err error
+		if fixed, err = compiled(pattern.literal, modifiers.literal); err != nil {
+			p.fail("pattern %.60s: %.200s", pattern.literal, err)
+		}
+	}
+	return &expr{eval: func(e *env) values.Value {
+		s, r := of.eval(e), fixed
+		if r == nil {
+			r, _ = compiled(pattern.eval(e), modifiers.eval(e))
+		}
+		if s.Kind() != values.String || r == nil {
+			return nil
+		}
+		return boolean(r.Match(s.Text()))
+	}}
+}
+
+// wildcards matches a wildcard of LIKE, in brackets one that may be in a set, or another
+// character.
+var wildcards = regexp.MustCompile(`(?s)\[(\^?)([^\]]*)\]|.`)
+
+// likeOf compiles a pattern of LIKE; escape is the character before one that is no wildcard.
+func likeOf(pattern, escape string) (*regexp.Regexp, error) {
+	var out strings.Builder
+	for out.WriteString(`(?s)^`); pattern != ""; {
+		if rest, ok := strings.CutPrefix(pattern, escape); ok && escape != "" && rest != "" {
+			_, n := utf8.DecodeRuneInString(rest)
+			out.WriteString(regexp.QuoteMeta(rest[:n]))
+			pattern = rest[n:]
+			continue
+		}
+		groups := wildcards.FindStringSubmatch(pattern)
+		pattern = pattern[len(groups[0]):]
+		switch {
+		case groups[0] == "%":
+			out.WriteString(`.*`)
+		case groups[0] == "_":
+			out.WriteString(`.`)
+		case groups[2] != "":
+			set := strings.NewReplacer(`\`, `\\`, `[`, `\[`).Replace(groups[2])
+			out.WriteString(`[` + groups[1] + set + `]`)
+		default:
+			out.WriteString(regexp.QuoteMeta(groups[0]))
+		}
+	}
+	return regexp.Compile(out.String() + `$`)
+}
+
+// like reads the pattern of LIKE, and ESCAPE after it.
+func (p *parser) like(e *expr) *expr {
+	pattern, escape := p.binary(2), literalOf(encode(""))
+	if p.accept("ESCAPE") {
+		if escape = p.primary(); utf8.RuneCount(escape.literal.Text()) != 1 {
+			p.fail("ESCAPE is not a string of one character")
+		}
+	}
+	return p.match(e, pattern, escape, likeOf)
+}
+
+// conditional is the second or, unless the first is true, the third.
+func conditional(condition, then, otherwise *expr) *expr {
+	return &expr{eval: func(e *env) values.Value {
+		if condition.eval(e).Kind() == values.True {
+			return then.eval(e)
+		}
+		return otherwise.eval(e)
+	}}
+}
+
+// coalesce is the first that is defined.
+func coalesce(a, b *expr) *expr {
+	return &expr{eval: func(e *env) values.Value {
+		if v := a.eval(e); len(v) > 0 {
+			return v
+		}
+		return b.eval(e)
+	}}
 }

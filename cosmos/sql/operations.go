@@ -5,32 +5,18 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
-	"strings"
-	"unicode/utf16"
 
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// arities has the least and the largest number of arguments of each function.
-var arities = map[string][2]int{"IS_DEFINED": {1, 1}, "IS_NULL": {1, 1}, "STARTSWITH": {2, 3}, "ENDSWITH": {2, 3}, "CONTAINS": {2, 3}, "ARRAY_CONTAINS": {2, 3},
-	"LOWER": {1, 1}, "UPPER": {1, 1}, "LENGTH": {1, 1}}
-
-// operations has operators and functions of their arguments' values.
+// operations has the operators, of their operands' values.
 var operations = map[string]func(args []values.Value) values.Value{
 	"OR": undecided, "AND": undecided, "NOT": negation, "IN": membership,
 	"=": equality(true), "!=": equality(false), "<>": equality(false),
 	"<": relation(-1), "<=": relation(-1, 0), ">": relation(1), ">=": relation(1, 0),
 	"+": arithmetic(func(a, b float64) float64 { return a + b }), "-": arithmetic(func(a, b float64) float64 { return a - b }),
 	"*": arithmetic(func(a, b float64) float64 { return a * b }), "/": arithmetic(func(a, b float64) float64 { return a / b }),
-	"%": arithmetic(math.Mod),
-
-	"IS_DEFINED": func(args []values.Value) values.Value { return boolean(len(args[0]) > 0) },
-	"IS_NULL":    func(args []values.Value) values.Value { return boolean(args[0].Kind() == values.Null) },
-	"STARTSWITH": search(bytes.HasPrefix), "ENDSWITH": search(bytes.HasSuffix), "CONTAINS": search(bytes.Contains),
-	"ARRAY_CONTAINS": arrayContains,
-	"LOWER":          ofText(func(s string) values.Value { return encode(strings.ToLower(s)) }),
-	"UPPER":          ofText(func(s string) values.Value { return encode(strings.ToUpper(s)) }),
-	"LENGTH":         ofText(func(s string) values.Value { return encode(len(utf16.Encode([]rune(s)))) }), // as .NET counts
+	"%": arithmetic(math.Mod), "||": concat,
 }
 
 func boolean(b bool) values.Value {

@@ -40,8 +40,9 @@ type parser struct {
 	after  int   // the byte of text after it
 	q      Query
 	params map[string]values.Value
-	roots  []token // the names that paths begin with
-	nested int     // depth of expressions
+	roots  []*reference // the names that paths begin with
+	now    *int64       // of GetCurrentDateTime, nil if it is not called
+	nested int          // depth of expressions
 
 	selecting, aggregating bool // in SELECT, in an aggregate's argument
 	loose                  int  // where SELECT has a path outside aggregates; 0 if nowhere
@@ -188,7 +189,7 @@ func (p *parser) selection() {
 	case p.q.value:
 		p.q.row = p.expression()
 	case p.accept("*"):
-		p.q.row = pathOf([]any{})
+		p.q.row = pathOf(&reference{}, []any{})
 	default:
 		p.q.row = p.columns()
 	}

@@ -40,6 +40,10 @@ type Query struct {
 	aggregates []aggregate
 	orderBy    []order
 	skip, end  int // the result is the rows from skip to before end
+
+	// Now is what GetCurrentDateTime says, in ms since 1970; nil if the query does not ask. Set
+	// it before a run.
+	Now *int64
 }
 
 type order struct {
@@ -77,6 +81,7 @@ func Parse(query string, params []Parameter) (*Query, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
+	p.q.Now = p.now
 	return &p.q, nil
 }
 
@@ -102,4 +107,7 @@ func (q *Query) CountsAll() bool {
 func (q *Query) Equalities() []Equality { return q.where.demands }
 
 // Matches reports whether an item, a JSON object, satisfies the condition.
-func (q *Query) Matches(item []byte) bool { return q.where.eval(item).Kind() == values.True }
+func (q *Query) Matches(item []byte) (bool, error) {
+	e := env{vars: []values.Value{item}}
+	return q.where.eval(&e).Kind() == values.True && e.err == nil, e.err
+}

@@ -2,18 +2,21 @@ package sql
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// ErrTooLarge says that ORDER BY or DISTINCT would keep more bytes than Run allows.
-var ErrTooLarge = errors.New("ORDER BY and DISTINCT keep too much: narrow the query by WHERE or TOP")
+// ErrTooLarge says that a query goes beyond a limit of its evaluation.
+var ErrTooLarge = errors.New("the query is too large")
+
+var errKept = fmt.Errorf("%w: ORDER BY and DISTINCT keep too much: narrow it by WHERE or TOP", ErrTooLarge)
 
 // rowBytes is about what a kept row needs besides its content.
 const rowBytes = 100
@@ -46,7 +49,7 @@ func (q *Query) After(key []byte, items iter.Seq2[[]byte, error], tie func() str
 		items = func(yield func([]byte, error) bool) { yield([]byte("{}"), nil) }
 	}
 	return func(yield func(Row, error) bool) {
-		r := run{Query: q, yield: yield, after: key, tie: tie, room: room, ended: q.skip >= q.end, distinctRows: make(map[string]int), totals: slices.Clone(q.aggregates)}
+		r := run{Query: q, yield: yield, after: key, tie: tie, room: room, ended: q.skip >= q.end, distinctRows: make(map[string]int), totals: slices.Clone(q.aggregates), env: env{vars: make([]values.Value, 1)}}
 		if err := r.read(items); err != nil {
 			yield(Row{}, err)
 		}
@@ -65,6 +68,7 @@ type run struct {
 	sorted       []Row          // for ORDER BY and DISTINCT
 	distinctRows map[string]int // in sorted, by the keys of their values
 	totals       []aggregate
+	env          env
 }
 
 func (r Row) bytes() int { return rowBytes + len(r.Key) + len(r.JSON) }
@@ -74,36 +78,40 @@ func (r *run) read(items iter.Seq2[[]byte, error]) error {
 		return nil
 	}
 	for item, err := range items {
-		if err == nil && r.Matches(item) {
-			err = r.visit(item)
+		if err != nil {
+			return err
 		}
-		if err != nil || r.ended {
+		r.env.vars[0] = item
+		if r.where.eval(&r.env).Kind() == values.True {
+			err = r.visit()
+		}
+		if err = cmp.Or(r.env.err, err); err != nil || r.ended {
 			return err
 		}
 	}
 	r.finish()
-	return nil
+	return r.env.err
 }
 
 // visit handles an item that satisfies the condition.
-func (r *run) visit(item []byte) error {
+func (r *run) visit() error {
 	for i := range r.totals {
-		r.totals[i].add(r.totals[i].of.eval(item))
+		r.totals[i].add(r.totals[i].of.eval(&r.env))
 	}
 	if r.totals != nil {
 		return nil
 	}
-	row := r.row.eval(item)
+	row := r.row.eval(&r.env)
 	switch {
 	case len(row) == 0:
 		return nil
 	case r.distinct:
-		return r.addDistinct(r.key(item), row)
+		return r.addDistinct(r.key(), row)
 	case r.orderBy == nil:
 		r.emit(Row{JSON: row})
 		return nil
 	}
-	key := append(r.key(item), r.tie()...)
+	key := append(r.key(), r.tie()...)
 	if !r.follows(key) {
 		return nil
 	}
@@ -145,10 +153,10 @@ func (r *run) addDistinct(key []byte, row values.Value) error {
 }
 
 // key returns bytes that sort as ORDER BY says.
-func (r *run) key(item []byte) (key []byte) {
+func (r *run) key() (key []byte) {
 	for _, o := range r.orderBy {
 		start := len(key)
-		key = values.AppendKey(key, o.path.eval(item))
+		key = values.AppendKey(key, o.path.eval(&r.env))
 		for i := start; o.descending && i < len(key); i++ {
 			key[i] ^= 0xff // no key is a prefix of another
 		}
@@ -170,7 +178,7 @@ func (r *run) sort(limit int) {
 
 func (r *run) keep(bytes int) error {
 	if r.room -= bytes; r.room < 0 {
-		return ErrTooLarge
+		return errKept
 	}
 	return nil
 }
@@ -184,12 +192,10 @@ func (r *run) emit(row Row) {
 // finish emits the rows that need all items.
 func (r *run) finish() {
 	if r.totals != nil {
-		var names []string
-		var results []*expr
 		for i := range r.totals {
-			names, results = append(names, strconv.Itoa(i)), append(results, literalOf(r.totals[i].result()))
+			r.env.totals = append(r.env.totals, r.totals[i].result())
 		}
-		if row := r.row.eval(objectOf(names, results).eval(nil)); len(row) > 0 {
+		if row := r.row.eval(&r.env); len(row) > 0 {
 			r.emit(Row{JSON: row})
 		}
 		return

@@ -159,8 +159,11 @@ func TestRefused(t *testing.T) {
 		{`SELECT * FROM c WHERE FullTextContains(c.title, "search")`, `function FullTextContains is not served`}, {`SELECT VALUE udf.f(c) FROM c`, `"udf" at byte 14 is not served`}, {`SELECT VALUE ARRAY(SELECT 1) FROM c`, `"ARRAY"`}, {`SELECT * FROM c WHERE EXISTS(SELECT 1)`, `"EXISTS"`},
 		{`SELECT * FROM c JOIN t IN c.tags`, `"JOIN" at byte 17 is not served`}, {`SELECT * FROM t IN c.tags`, `"IN"`}, {`SELECT * FROM c.tags`, `"."`}, {`SELECT * FROM c, d`, `","`}, {`SELECT * FROM (SELECT 1)`, `"("`},
 		{`SELECT COUNT(1) FROM c GROUP BY c.a`, `"GROUP"`}, {`SELECT c.a, COUNT(1) FROM c`, `byte 8 is outside an aggregate: GROUP BY is not served`}, {`SELECT * FROM c WHERE COUNT(1) > 1`, `COUNT is served only in SELECT`}, {`SELECT SUM(MAX(c.a)) FROM c`, `MAX is served only in SELECT, and not in another aggregate`}, {`SELECT COUNT(*) FROM c`, `"*"`}, {`SELECT COUNT() FROM c`, `")"`},
-		{`SELECT * FROM c WHERE c.a LIKE "a%"`, `"LIKE"`}, {`SELECT * FROM c WHERE c.a NOT LIKE "a%"`, `"LIKE"`}, {`SELECT VALUE c.a ?? 1 FROM c`, `"??"`}, {`SELECT VALUE c.a || "b" FROM c`, `"||"`}, {`SELECT VALUE c.a ? 1 : 2 FROM c`, `"?"`}, {`SELECT VALUE ~1`, `"~"`}, {`SELECT VALUE 1 & 2`, `"&"`}, {`SELECT VALUE {"a": 1}`, `"{"`}, {`SELECT VALUE [1]`, `"["`}, {`SELECT VALUE (SELECT 1)`, `"SELECT"`},
-		{`SELECT * FROM c WHERE NOT c.a = 1`, `ambiguous`}, {`SELECT * FROM c WHERE NOT c.a IN (1)`, `ambiguous`}, {`SELECT * FROM c WHERE NOT c.a + 1`, `ambiguous`}, {`SELECT * FROM c WHERE c.a NOT 1`, `IN or BETWEEN is expected`}, {`SELECT * FROM c WHERE c.a IN ()`, `")"`}, {`SELECT * FROM c WHERE c.a IN (1`, `where ) is expected`}, {`SELECT * FROM c WHERE c.a BETWEEN 1`, `AND`},
+		{`SELECT VALUE 1 ?? 2 ? 3 : 4`, `?? and ? before byte 28 are ambiguous`}, {`SELECT VALUE 1 ? 2 : 3 ?? 4`, `ambiguous`}, {`SELECT VALUE 1 ? 2`, `where : is expected`}, {`SELECT VALUE 1 = "a" || "b"`, `|| before byte 28 is ambiguous beside =`}, {`SELECT VALUE "a" || "b" < "c"`, `ambiguous`},
+		{`SELECT VALUE "a" LIKE "b" ESCAPE "cd"`, `ESCAPE is not a string of one character`}, {`SELECT VALUE "a" LIKE 1`, `pattern 1: use a string of at most 500 bytes`}, {`SELECT VALUE "a" LIKE "[z-a]"`, `pattern "[z-a]": error parsing regexp`}, {`SELECT VALUE REGEXMATCH("a", "(")`, `pattern "("`}, {`SELECT VALUE REGEXMATCH("a", "a", "q")`, `pattern "a"`}, {`SELECT VALUE "a" LIKE "` + strings.Repeat("a", 501) + `"`, `at most 500 bytes`},
+		{`SELECT VALUE {"a": 1`, `where } is expected`}, {`SELECT VALUE {1: 1}`, `a name or string is expected`}, {`SELECT VALUE {a: 1, a: 2}`, `two members are named "a"`}, {`SELECT VALUE {a 1}`, `: is expected`}, {`SELECT VALUE [1`, `where ] is expected`}, {`SELECT VALUE RAND()`, `function RAND is not served`}, {`SELECT VALUE CONCAT("a")`, `CONCAT has 1 arguments: use 2 or more`}, {`SELECT VALUE PI(1)`, `use 0 to 0`}, {`SELECT VALUE 1 ` + strings.Repeat("?? 1 ", 1000), `deeper than 100`},
+		{`SELECT VALUE ~1`, `"~"`}, {`SELECT VALUE 1 & 2`, `"&"`}, {`SELECT VALUE (SELECT 1)`, `"SELECT"`},
+		{`SELECT * FROM c WHERE NOT c.a = 1`, `ambiguous`}, {`SELECT * FROM c WHERE NOT c.a IN (1)`, `ambiguous`}, {`SELECT * FROM c WHERE NOT c.a + 1`, `ambiguous`}, {`SELECT * FROM c WHERE c.a NOT 1`, `IN, LIKE or BETWEEN is expected`}, {`SELECT * FROM c WHERE c.a IN ()`, `")"`}, {`SELECT * FROM c WHERE c.a IN (1`, `where ) is expected`}, {`SELECT * FROM c WHERE c.a BETWEEN 1`, `AND`},
 		{`SELECT * FROM c WHERE d.a = 1`, `unknown name "d" at byte 23`}, {`SELECT * FROM docs c WHERE docs.a = 1`, `unknown name "docs"`}, {`SELECT VALUE c.a`, `no FROM`}, {`SELECT VALUE c.a + 1`, `unknown name "c"`}, {`SELECT * FROM c WHERE c.a = TRUE`, `unknown name "TRUE"`},
 		{`SELECT * FROM c WHERE c.a = @p`, `parameter @p has no value`}, {`SELECT * FROM c WHERE c.a = @`, `"@"`}, {`SELECT c.a, c.b.a FROM c`, `two columns are named "a"`}, {`SELECT VALUE c.a[-1] FROM c`, `index at byte 18`}, {`SELECT VALUE c.a[1.5] FROM c`, `index`}, {`SELECT VALUE c[c.a] FROM c`, `index`}, {`SELECT VALUE c.a[] FROM c`, `"]"`}, {`SELECT VALUE c. FROM`, `no FROM`}, {`SELECT VALUE "a".b FROM c`, `"."`},
 		{`SELECT TOP -1 * FROM c`, `"-"`}, {`SELECT TOP 1.5 * FROM c`, `TOP is not a number of rows`}, {`SELECT TOP 2147483648 * FROM c`, `TOP`}, {`SELECT TOP 'a' * FROM c`, `TOP`}, {`SELECT TOP @s * FROM c`, `TOP`}, {`SELECT * FROM c OFFSET 1`, `LIMIT`}, {`SELECT * FROM c LIMIT 1`, `"LIMIT"`}, {`SELECT * FROM c OFFSET c LIMIT 1`, `OFFSET is not a number`},
@@ -191,8 +194,14 @@ func TestManyTerms(t *testing.T) {
 // TestMatches: so the condition of a PATCH is evaluated.
 func TestMatches(t *testing.T) {
 	q := mustParse(t, `SELECT * from c where c.n > 1`)
-	if !q.Matches([]byte(`{"n":2}`)) || q.Matches([]byte(`{"n":"2"}`)) || q.Matches([]byte(`{}`)) {
-		t.Error("wrong match")
+	for item, want := range map[string]bool{`{"n":2}`: true, `{"n":"2"}`: false, `{}`: false} {
+		if matches, err := q.Matches([]byte(item)); matches != want || err != nil {
+			t.Error(item, matches, err)
+		}
+	}
+	q = mustParse(t, `SELECT * from c where LENGTH(REPLACE(c.s, "s", c.s)) > 0`)
+	if matches, err := q.Matches([]byte(`{"s":"` + strings.Repeat("s", 1<<14) + `"}`)); matches || !errors.Is(err, sql.ErrTooLarge) {
+		t.Error(matches, err)
 	}
 }
 
