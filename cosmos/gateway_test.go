@@ -396,6 +396,10 @@ func TestPagesAcrossDeadlines(t *testing.T) {
 		{"SELECT DISTINCT VALUE c.n FROM c", "[[0 1 2] [3 5 6] [7 8]]"},
 		{"SELECT DISTINCT TOP 4 VALUE c.n FROM c ORDER BY c.n DESC", "[[8 7 6] [5]]"},
 		{"SELECT VALUE COUNT(1) FROM c", "[[9]]"},
+		{"SELECT VALUE l FROM c JOIN l IN c.l", "[[0 1 20] [21 60 61] [80 81 30] [31 50 51] [70 71]]"},
+		{"SELECT VALUE l FROM c JOIN l IN c.l OFFSET 2 LIMIT 9", "[[20 21 40] [60 61 80] [81 30 31] []]"}, // 4 expires between its rows
+		{"SELECT VALUE l FROM c JOIN l IN c.l WHERE c.n < 4 ORDER BY c.n DESC", "[[30 31 20] [21 0 1] []]"},
+		{"SELECT VALUE c.n FROM c WHERE EXISTS(SELECT VALUE l FROM l IN c.l WHERE l > 50)", "[[6 8 5] [7]]"},
 	} {
 		name := fmt.Sprint("c", n)
 		g.container(name, "/k", `,"defaultTtl":-1`)
@@ -404,7 +408,7 @@ func TestPagesAcrossDeadlines(t *testing.T) {
 			if i == 1 || i == 4 {
 				ttl = 60
 			}
-			g.want(201, "POST", "dbs/db/colls/"+name+"/docs", fmt.Sprintf(`{"id":"%d","k":"%d","n":%d,"ttl":%d}`, i, i%2, i, ttl), of(fmt.Sprintf(`["%d"]`, i%2))...)
+			g.want(201, "POST", "dbs/db/colls/"+name+"/docs", fmt.Sprintf(`{"id":"%d","k":"%d","n":%d,"l":[%d,%d],"ttl":%d}`, i, i%2, i, 10*i, 10*i+1, ttl), of(fmt.Sprintf(`["%d"]`, i%2))...)
 		}
 		if pages := g.query(name, c.query, "3", func() { g.advance(60) }); fmt.Sprint(pages) != c.want {
 			t.Errorf("%s: %v, want %s", c.query, pages, c.want)

@@ -123,6 +123,7 @@ type place struct {
 	Span   int    `json:"s,omitempty"`
 	Cursor string `json:"c,omitempty"` // of lapse's page
 	After  string `json:"a,omitempty"` // document's id
+	Given  int    `json:"g,omitempty"` // rows of that document, if it may have more
 	Key    []byte `json:"k,omitempty"` // of the last row, if rows are sorted by keys
 	Rows   int    `json:"r,omitempty"` // found so far
 }
@@ -142,7 +143,7 @@ func (x *exchange) continuation() (p place, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &p)
 	}
-	if err != nil || p.Span < 0 || p.Rows < 0 {
+	if err != nil || p.Span < 0 || p.Rows < 0 || p.Given < 0 {
 		return p, badRequest("x-ms-continuation %.80q is not one that this gateway gave", token)
 	}
 	return p, nil
@@ -249,7 +250,13 @@ type next struct {
 func (r *reader) page(q *sql.Query, size int, from place) (*page, *next, error) {
 	p := newPage("Documents", r.c.rid)
 	var end *next
-	for row, err := range q.Part(from.Rows, size+1).Run(r.items(), maxKept) {
+	given := func() int {
+		if r.at.After == from.After {
+			return from.Given
+		}
+		return 0
+	}
+	for row, err := range q.Part(from.Rows, size+1).Without(given).After(nil, r.items(), nil, maxKept) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -257,11 +264,13 @@ func (r *reader) page(q *sql.Query, size int, from place) (*page, *next, error) 
 			end.more = true
 			return p, end, nil
 		}
-		p.add(row)
+		p.add(row.JSON)
 		if p.rows == size || len(p.body) > maxPageBytes {
 			end = &next{place: r.at}
 			end.Rows = from.Rows + p.rows
-			if !q.NeedsPlan() && r.more() {
+			if q.Joins() {
+				end.Given = row.Nth
+			} else if !q.NeedsPlan() && r.more() {
 				end.more = true
 				return p, end, nil
 			}

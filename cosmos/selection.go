@@ -202,10 +202,10 @@ func (r *reader) next() (it item, ok bool, err error) {
 			document := r.documents[0]
 			r.documents = r.documents[1:]
 			id := string(document.At([]string{"id"}).Text())
-			if id <= r.at.After && r.at.After != "" {
+			if r.at.After != "" && (id < r.at.After || id == r.at.After && r.at.Given == 0) {
 				continue
 			}
-			r.at.After = id
+			r.at.After, r.at.Given = id, 0
 			if it.id, ok = r.c.itemOf(id, document); !ok || !r.s.inRange(r.c, document, it.id) {
 				continue
 			}

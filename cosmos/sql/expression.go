@@ -2,6 +2,7 @@ package sql
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,7 +25,28 @@ var comparisons = slices.Concat(levels[3], levels[4])
 type env struct {
 	vars   []values.Value // items and elements, by the slot of their name
 	totals []values.Value // of aggregates, for a row of them
+	nested int            // arrays whose elements are visited
+	work   int            // bytes read for them
 	err    error          // that of the first limit exceeded
+}
+
+// maxWork limits the bytes that a run reads for the elements of arrays, those of an item again
+// for each: about two seconds. elementCost is what an element costs besides.
+const (
+	maxWork     = 1 << 30
+	elementCost = 100
+)
+
+var errWork = fmt.Errorf("%w: JOIN and EXISTS combine too many elements: narrow it by its partition key, or combine less", ErrTooLarge)
+
+// spend counts bytes that are read for an element.
+func (e *env) spend(bytes int) {
+	if e.nested == 0 {
+		return
+	}
+	if e.work += bytes; e.work > maxWork {
+		e.fail(errWork)
+	}
 }
 
 func (e *env) fail(err error) {
@@ -54,6 +76,69 @@ type reference struct {
 	slot int
 }
 
+const unknown = -1 // slot
+
+// source is a name of FROM or JOIN.
+type source struct {
+	name string
+	slot int
+	of   *expr // nil for the item
+	each bool  // it is the elements of an array, by IN
+}
+
+// each visits the combinations of the sources from one on that satisfy the condition, until
+// visit returns false.
+func (q *Query) each(e *env, from int, visit func() bool) (more bool) {
+	if from == len(q.sources) {
+		return q.where.eval(e).Kind() != values.True || visit()
+	}
+	s := &q.sources[from]
+	if s.of == nil {
+		return q.each(e, from+1, visit)
+	}
+	v := s.of.eval(e)
+	if e.vars[s.slot] = v; !s.each {
+		return len(v) == 0 || q.each(e, from+1, visit)
+	}
+	more = true
+	e.nested++
+	v.Elements(func(element values.Value) bool {
+		e.vars[s.slot] = element
+		e.spend(elementCost + len(element))
+		more = e.err == nil && q.each(e, from+1, visit)
+		return more
+	})
+	e.nested--
+	return more
+}
+
+// exists reads the subquery of EXISTS.
+func (p *parser) exists() *expr {
+	if p.selecting && !p.aggregating {
+		p.loose = p.token.at
+	}
+	p.expect("(")
+	outer := p.scope
+	p.scope = scope{q: Query{where: literalOf(boolean(true)), end: math.MaxInt}, sub: true}
+	p.query()
+	inner := p.scope
+	p.scope = outer
+	p.names = append(p.names, inner.names...)
+	p.expect(")")
+	q := &inner.q
+	if q.NeedsPlan() {
+		p.fail("EXISTS is served for a subquery of SELECT, FROM, JOIN and WHERE alone")
+	}
+	return &expr{eval: func(e *env) values.Value {
+		found := false
+		q.each(e, 0, func() bool {
+			found = len(q.row.eval(e)) > 0
+			return !found
+		})
+		return boolean(found)
+	}}
+}
+
 func literalOf(v values.Value) *expr {
 	return &expr{literal: v, eval: func(*env) values.Value { return v }}
 }
@@ -61,6 +146,7 @@ func literalOf(v values.Value) *expr {
 func pathOf(root *reference, steps []any) *expr {
 	return &expr{path: steps, root: root, eval: func(e *env) values.Value {
 		v := e.vars[root.slot]
+		e.spend(len(v))
 		for _, step := range steps {
 			if name, ok := step.(string); ok {
 				v = v.At([]string{name})
@@ -168,7 +254,7 @@ func demandsOf(name string, args []*expr) (all []Equality) {
 
 // demand says that a path of members equals one of list, if these are all literals.
 func demand(path *expr, list ...*expr) []Equality {
-	var e Equality
+	e := Equality{root: path.root}
 	for _, step := range path.path {
 		name, ok := step.(string)
 		if !ok {
@@ -188,9 +274,9 @@ func demand(path *expr, list ...*expr) []Equality {
 // either returns the paths of which both lists demand something, with the values of both.
 func either(a, b []Equality) (both []Equality) {
 	for _, x := range a {
-		i := slices.IndexFunc(b, func(y Equality) bool { return slices.Equal(x.Path, y.Path) })
+		i := slices.IndexFunc(b, func(y Equality) bool { return x.root.text == y.root.text && slices.Equal(x.Path, y.Path) })
 		if i >= 0 {
-			both = append(both, Equality{x.Path, append(x.Values, b[i].Values...)})
+			both = append(both, Equality{x.Path, append(x.Values, b[i].Values...), x.root})
 		}
 	}
 	return both
@@ -331,6 +417,8 @@ func (p *parser) primary() *expr {
 		p.expect(")")
 		e.open = ""
 		return &e
+	case p.accept("EXISTS"):
+		return p.deeper(p.exists)
 	case p.accept("["):
 		return array(p.list("]", true))
 	case p.accept("{"):
@@ -341,8 +429,8 @@ func (p *parser) primary() *expr {
 }
 
 func (p *parser) path(name token) *expr {
-	root := &reference{token: name}
-	p.roots = append(p.roots, root)
+	root := &reference{name, unknown}
+	p.names = append(p.names, root)
 	if p.selecting && !p.aggregating {
 		p.loose = name.at
 	}
@@ -487,6 +575,9 @@ func array(list []*expr) *expr {
 	}}
 }
 
+// matchCost is what a byte costs that is matched with a pattern.
+const matchCost = 20
+
 // match is a function of a string, by a pattern and its modifiers. A pattern that is no
 // literal is compiled for each item, and undefined if it is wrong.
 func (p *parser) match(of, pattern, modifiers *expr, compile func(pattern, modifiers string) (*regexp.Regexp, error)) *expr {
@@ -511,6 +602,7 @@ func (p *parser) match(of, pattern, modifiers *expr, compile func(pattern, modif
 		if s.Kind() != values.String || r == nil {
 			return nil
 		}
+		e.spend(matchCost * len(s))
 		return boolean(r.Match(s.Text()))
 	}}
 }

@@ -38,11 +38,20 @@ type parser struct {
 	err    error
 	token  token // the next one
 	after  int   // the byte of text after it
-	q      Query
 	params map[string]values.Value
-	roots  []*reference // the names that paths begin with
-	now    *int64       // of GetCurrentDateTime, nil if it is not called
-	nested int          // depth of expressions
+	now    *int64 // of GetCurrentDateTime, nil if it is not called
+	nested int    // depth of expressions
+	slots  int    // of items and elements
+	scope
+}
+
+// scope is what the parser knows of a query or subquery.
+type scope struct {
+	q     Query
+	sub   bool         // it is a subquery
+	names []*reference // that paths begin with, and no source is known for yet
+	outer []*reference // of FROM and JOIN, that only a query around it may know
+	star  *reference   // of SELECT *
 
 	selecting, aggregating bool // in SELECT, in an aggregate's argument
 	loose                  int  // where SELECT has a path outside aggregates; 0 if nowhere
@@ -155,11 +164,7 @@ func (p *parser) query() {
 	p.expect("SELECT")
 	p.selection()
 	if p.accept("FROM") {
-		if !p.named() {
-			p.unexpected("a name")
-		}
-		p.q.from = p.advance().text
-		p.q.from = cmp.Or(p.alias(), p.q.from)
+		p.from()
 	}
 	if p.accept("WHERE") {
 		p.q.where = p.expression()
@@ -173,10 +178,76 @@ func (p *parser) query() {
 		p.expect("LIMIT")
 		p.q.end = min(p.q.end, p.q.skip+p.count("LIMIT")) // TOP comes first
 	}
-	if p.token.kind != end {
-		p.unexpected("the end of the query")
-	}
 	p.checkNames()
+}
+
+// maxJoins limits the sources of a query after the first, as Cosmos DB does.
+const maxJoins = 10
+
+// from reads the sources after FROM, joined by JOIN. The first name of a query, not of a
+// subquery, is the container's.
+func (p *parser) from() {
+	for first := true; first || p.accept("JOIN"); first = false {
+		name := p.source()
+		s := source{name: name.text}
+		switch {
+		case p.accept("IN"):
+			s.of, s.each = p.path(p.source()), true
+		case first && !p.sub && !p.is(".", "["):
+			s.name = cmp.Or(p.alias(), s.name)
+		default:
+			s.of = p.path(name)
+			last, _ := append([]any{s.name}, s.of.path...)[len(s.of.path)].(string)
+			s.name = cmp.Or(p.alias(), last)
+		}
+		p.bind(s, first)
+	}
+}
+
+// source reads the name of a source.
+func (p *parser) source() token {
+	if !p.named() {
+		p.unexpected("a name")
+	}
+	return p.advance()
+}
+
+// bind adds a source, whose path begins with one before it.
+func (p *parser) bind(s source, first bool) {
+	switch {
+	case s.of == nil:
+	case first && !p.sub:
+		s.of.root.slot = 0
+	default:
+		p.resolve()
+		if s.of.root.slot == unknown {
+			p.outer = append(p.outer, s.of.root)
+		}
+	}
+	if s.of != nil {
+		p.names = slices.DeleteFunc(p.names, func(r *reference) bool { return r == s.of.root })
+		p.slots++
+		s.slot = p.slots
+	}
+	if slices.ContainsFunc(p.q.sources, func(other source) bool { return other.name == s.name }) {
+		p.fail("two names of FROM and JOIN are %.40q", s.name)
+	}
+	if p.q.sources = append(p.q.sources, s); len(p.q.sources) > maxJoins+1 {
+		p.fail("the query has more than %d JOINs", maxJoins)
+	}
+}
+
+// resolve finds the sources of names.
+func (p *parser) resolve() {
+	p.names = slices.DeleteFunc(p.names, func(r *reference) bool {
+		for _, s := range p.q.sources {
+			if s.name == r.text {
+				r.slot = s.slot
+				return true
+			}
+		}
+		return false
+	})
 }
 
 func (p *parser) selection() {
@@ -189,7 +260,8 @@ func (p *parser) selection() {
 	case p.q.value:
 		p.q.row = p.expression()
 	case p.accept("*"):
-		p.q.row = pathOf(&reference{}, []any{})
+		p.star = &reference{}
+		p.q.row = pathOf(p.star, []any{})
 	default:
 		p.q.row = p.columns()
 	}
@@ -248,14 +320,19 @@ func (p *parser) count(clause string) int {
 	return int(n)
 }
 
-// checkNames checks that all paths begin with the name in FROM.
+// checkNames finds the sources of all names; what a subquery lacks may be known around it.
 func (p *parser) checkNames() {
-	if p.q.from == "" && p.q.row.path != nil {
+	switch {
+	case p.star != nil && len(p.q.sources) > 1:
+		p.fail("SELECT * of several names is not served: select them by name")
+	case p.star != nil && len(p.q.sources) == 1:
+		p.star.slot = p.q.sources[0].slot
+	case len(p.q.sources) == 0 && p.q.row.path != nil && !p.sub, p.star != nil:
 		p.fail("the query has no FROM")
 	}
-	for _, root := range p.roots {
-		if root.text != p.q.from {
-			p.fail("unknown name %.40q at byte %d: paths begin with the name in FROM", root.text, root.at)
-		}
+	p.resolve()
+	p.names = append(p.names, p.outer...)
+	if len(p.names) > 0 && !p.sub {
+		p.fail("unknown name %.40q at byte %d: paths begin with a name of FROM or JOIN before them", p.names[0].text, p.names[0].at)
 	}
 }

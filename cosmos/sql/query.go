@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/lapsedb/lapse/schema/values"
@@ -33,13 +34,16 @@ type Parameter struct {
 
 // Query is a parsed query. It is safe for concurrent use.
 type Query struct {
-	from       string // the name of an item; empty without FROM
+	sources    []source // none without FROM
+	slots      int
 	where, row *expr
 	value      bool // SELECT VALUE
 	distinct   bool
 	aggregates []aggregate
 	orderBy    []order
 	skip, end  int // the result is the rows from skip to before end
+
+	dropped func() int // nil for none
 
 	// Now is what GetCurrentDateTime says, in ms since 1970; nil if the query does not ask. Set
 	// it before a run.
@@ -56,6 +60,7 @@ type order struct {
 type Equality struct {
 	Path   values.Pointer // of members, even where a token is digits
 	Values []values.Value // JSON, at least one; they may repeat
+	root   *reference
 }
 
 // Parse reads a query. Its error is one line that says what is wrong or not served. The
@@ -68,7 +73,8 @@ func Parse(query string, params []Parameter) (*Query, error) {
 	if !utf8.ValidString(query) {
 		return nil, errors.New("the query is not UTF-8")
 	}
-	p := parser{text: query, params: make(map[string]values.Value), q: Query{where: literalOf(boolean(true)), end: math.MaxInt}}
+	p := parser{text: query, params: make(map[string]values.Value)}
+	p.q = Query{where: literalOf(boolean(true)), end: math.MaxInt}
 	for _, param := range params {
 		v := bytes.TrimSpace(param.Value)
 		if len(v) > 0 && !(json.Valid(v) && utf8.Valid(v)) {
@@ -78,10 +84,13 @@ func Parse(query string, params []Parameter) (*Query, error) {
 	}
 	p.advance()
 	p.query()
+	if p.token.kind != end {
+		p.unexpected("the end of the query")
+	}
 	if p.err != nil {
 		return nil, p.err
 	}
-	p.q.Now = p.now
+	p.q.Now, p.q.slots = p.now, p.slots+1
 	return &p.q, nil
 }
 
@@ -98,16 +107,37 @@ func (q *Query) NeedsPlan() bool {
 // CountsAll reports whether the query is SELECT VALUE COUNT(1) without a condition: its
 // only row is the number of items.
 func (q *Query) CountsAll() bool {
-	return q.value && q.row.counts && q.from != "" && string(q.where.literal) == "true" && q.skip == 0 && q.end == math.MaxInt
+	return q.value && q.row.counts && len(q.sources) == 1 && q.sources[0].of == nil && string(q.where.literal) == "true" && q.skip == 0 && q.end == math.MaxInt
 }
 
 // Equalities returns what the condition demands of paths, in its order; it may demand
 // more. They come from =, IN and IS_NULL with literals and parameters, and from AND and OR
 // of these.
-func (q *Query) Equalities() []Equality { return q.where.demands }
+func (q *Query) Equalities() (all []Equality) {
+	for _, e := range q.where.demands {
+		if e.root.slot == 0 {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// Joins reports whether an item may become several rows.
+func (q *Query) Joins() bool {
+	return slices.ContainsFunc(q.sources, func(s source) bool { return s.each })
+}
+
+// Without returns the query without the first rows of an item, as many as rows says when the
+// item is read.
+func (q *Query) Without(rows func() int) *Query {
+	part := *q
+	part.dropped = rows
+	return &part
+}
 
 // Matches reports whether an item, a JSON object, satisfies the condition.
 func (q *Query) Matches(item []byte) (bool, error) {
-	e := env{vars: []values.Value{item}}
+	e := env{vars: make([]values.Value, q.slots)}
+	e.vars[0] = item
 	return q.where.eval(&e).Kind() == values.True && e.err == nil, e.err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -22,7 +23,10 @@ var errKept = fmt.Errorf("%w: ORDER BY and DISTINCT keep too much: narrow it by 
 const rowBytes = 100
 
 // Row is a row of a query. Rows of a Sorted query have keys in the order of their bytes.
-type Row struct{ JSON, Key []byte }
+type Row struct {
+	JSON, Key []byte
+	Nth       int // row of its item, from 1 on, if rows are not sorted
+}
 
 // Run evaluates the query over items, JSON objects that are valid until the next one, and
 // returns its rows, JSON that is valid until the next one. Without ORDER BY, DISTINCT and
@@ -45,11 +49,11 @@ func (q *Query) Run(items iter.Seq2[[]byte, error], room int) iter.Seq2[[]byte, 
 // After is Run for the rows of a Sorted query whose keys are after a key, nil for all. tie
 // returns what sorts items with equal values in ORDER BY, for the item that was read last.
 func (q *Query) After(key []byte, items iter.Seq2[[]byte, error], tie func() string, room int) iter.Seq2[Row, error] {
-	if q.from == "" {
+	if len(q.sources) == 0 {
 		items = func(yield func([]byte, error) bool) { yield([]byte("{}"), nil) }
 	}
 	return func(yield func(Row, error) bool) {
-		r := run{Query: q, yield: yield, after: key, tie: tie, room: room, ended: q.skip >= q.end, distinctRows: make(map[string]int), totals: slices.Clone(q.aggregates), env: env{vars: make([]values.Value, 1)}}
+		r := run{Query: q, yield: yield, after: key, tie: tie, room: room, ended: q.skip >= q.end, distinctRows: make(map[string]int), totals: slices.Clone(q.aggregates), env: env{vars: make([]values.Value, q.slots)}}
 		if err := r.read(items); err != nil {
 			yield(Row{}, err)
 		}
@@ -64,6 +68,8 @@ type run struct {
 	tie          func() string
 	room         int            // bytes that may still be kept
 	rows         int            // found so far
+	nth          int            // row of the item, from 1 on
+	drop         int            // first rows of the item that are left out
 	ended        bool           // no further row is wanted
 	sorted       []Row          // for ORDER BY and DISTINCT
 	distinctRows map[string]int // in sorted, by the keys of their values
@@ -81,10 +87,14 @@ func (r *run) read(items iter.Seq2[[]byte, error]) error {
 		if err != nil {
 			return err
 		}
-		r.env.vars[0] = item
-		if r.where.eval(&r.env).Kind() == values.True {
-			err = r.visit()
+		r.env.vars[0], r.nth, r.drop = item, 0, 0
+		if r.dropped != nil {
+			r.drop = r.dropped()
 		}
+		r.each(&r.env, 0, func() bool {
+			err = r.visit()
+			return err == nil && !r.ended
+		})
 		if err = cmp.Or(r.env.err, err); err != nil || r.ended {
 			return err
 		}
@@ -93,7 +103,7 @@ func (r *run) read(items iter.Seq2[[]byte, error]) error {
 	return r.env.err
 }
 
-// visit handles an item that satisfies the condition.
+// visit handles a combination that satisfies the condition.
 func (r *run) visit() error {
 	for i := range r.totals {
 		r.totals[i].add(r.totals[i].of.eval(&r.env))
@@ -112,10 +122,13 @@ func (r *run) visit() error {
 		return nil
 	}
 	key := append(r.key(), r.tie()...)
+	if r.nth++; r.Joins() {
+		key = binary.BigEndian.AppendUint64(key, uint64(r.nth))
+	}
 	if !r.follows(key) {
 		return nil
 	}
-	kept := Row{slices.Clone(row), key}
+	kept := Row{JSON: slices.Clone(row), Key: key}
 	r.sorted = append(r.sorted, kept)
 	if len(r.sorted)/2 >= r.end {
 		r.sort(r.end)
@@ -141,7 +154,7 @@ func (r *run) addDistinct(key []byte, row values.Value) error {
 	if found && bytes.Compare(key, r.sorted[i].Key) >= 0 {
 		return nil
 	}
-	kept := Row{slices.Clone(row), key}
+	kept := Row{JSON: slices.Clone(row), Key: key}
 	if found {
 		r.room += r.sorted[i].bytes()
 		r.sorted[i] = kept
@@ -185,7 +198,11 @@ func (r *run) keep(bytes int) error {
 
 // emit passes a row on, unless it is outside the window.
 func (r *run) emit(row Row) {
+	if r.nth++; r.nth <= r.drop {
+		return
+	}
 	r.rows++
+	row.Nth = r.nth
 	r.ended = r.rows > r.skip && !r.yield(row, nil) || r.rows == r.end
 }
 
