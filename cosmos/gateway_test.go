@@ -396,6 +396,8 @@ func TestPagesAcrossDeadlines(t *testing.T) {
 		{"SELECT DISTINCT VALUE c.n FROM c", "[[0 1 2] [3 5 6] [7 8]]"},
 		{"SELECT DISTINCT TOP 4 VALUE c.n FROM c ORDER BY c.n DESC", "[[8 7 6] [5]]"},
 		{"SELECT VALUE COUNT(1) FROM c", "[[9]]"},
+		{"SELECT VALUE c.n FROM c GROUP BY c.n", "[[0 1 2] [3 5 6] [7 8]]"},
+		{"SELECT c.k, COUNT(1) AS n, MAX(c.n) AS m FROM c GROUP BY c.k", `[[{"k":"0","n":5,"m":8} {"k":"1","n":4,"m":7}]]`},
 		{"SELECT VALUE l FROM c JOIN l IN c.l", "[[0 1 20] [21 60 61] [80 81 30] [31 50 51] [70 71]]"},
 		{"SELECT VALUE l FROM c JOIN l IN c.l OFFSET 2 LIMIT 9", "[[20 21 40] [60 61 80] [81 30 31] []]"}, // 4 expires between its rows
 		{"SELECT VALUE l FROM c JOIN l IN c.l WHERE c.n < 4 ORDER BY c.n DESC", "[[30 31 20] [21 0 1] []]"},

@@ -24,7 +24,8 @@ var comparisons = slices.Concat(levels[3], levels[4])
 // env is what expressions are evaluated for.
 type env struct {
 	vars   []values.Value // items and elements, by the slot of their name
-	totals []values.Value // of aggregates, for a row of them
+	totals []values.Value // of a group's aggregates, for its row
+	kept   []values.Value // of the group's paths outside aggregates; nil but for its row
 	nested int            // arrays whose elements are visited
 	work   int            // bytes read for them
 	err    error          // that of the first limit exceeded
@@ -115,7 +116,7 @@ func (q *Query) each(e *env, from int, visit func() bool) (more bool) {
 // exists reads the subquery of EXISTS.
 func (p *parser) exists() *expr {
 	if p.selecting && !p.aggregating {
-		p.loose = p.token.at
+		p.loose = append(p.loose, -p.token.at)
 	}
 	p.expect("(")
 	outer := p.scope
@@ -282,7 +283,19 @@ func either(a, b []Equality) (both []Equality) {
 	return both
 }
 
-func (p *parser) expression() *expr { return p.deeper(p.choice) }
+func (p *parser) expression() *expr {
+	from := p.token.at
+	e := p.deeper(p.choice)
+	p.mark(from)
+	return e
+}
+
+// mark notes the span of an expression in SELECT outside aggregates, for GROUP BY.
+func (p *parser) mark(from int) {
+	if p.selecting && !p.aggregating {
+		p.spans = append(p.spans, span{from, p.token.at})
+	}
+}
 
 // choice reads operands of ?? and of ?:, which nest to the right. Without parentheses a mix of
 // the two means one thing in Microsoft's grammar, and another in languages that have both.
@@ -409,7 +422,9 @@ func (p *parser) primary() *expr {
 		case t.text == "undefined":
 			return literalOf(nil)
 		case p.accept("("):
-			return p.call(t.text)
+			e := p.call(t.text)
+			p.mark(t.at)
+			return e
 		}
 		return p.path(t)
 	case p.accept("("):
@@ -431,9 +446,6 @@ func (p *parser) primary() *expr {
 func (p *parser) path(name token) *expr {
 	root := &reference{name, unknown}
 	p.names = append(p.names, root)
-	if p.selecting && !p.aggregating {
-		p.loose = name.at
-	}
 	steps := []any{}
 	for {
 		switch {
@@ -443,9 +455,27 @@ func (p *parser) path(name token) *expr {
 			steps = append(steps, p.index())
 			p.expect("]")
 		default:
-			return pathOf(root, steps)
+			return p.keep(pathOf(root, steps))
 		}
 	}
+}
+
+// keep has a group keep the value of a path in SELECT outside aggregates.
+func (p *parser) keep(path *expr) *expr {
+	if !p.selecting || p.aggregating {
+		return path
+	}
+	n, read := len(p.q.kept), path.eval
+	path.eval = func(e *env) values.Value {
+		if e.kept != nil {
+			return e.kept[n]
+		}
+		return read(e)
+	}
+	p.loose = append(p.loose, path.root.at)
+	p.q.kept = append(p.q.kept, path)
+	p.mark(path.root.at)
+	return path
 }
 
 // index reads the name of a member or the position of an element.

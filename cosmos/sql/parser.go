@@ -53,8 +53,9 @@ type scope struct {
 	outer []*reference // of FROM and JOIN, that only a query around it may know
 	star  *reference   // of SELECT *
 
-	selecting, aggregating bool // in SELECT, in an aggregate's argument
-	loose                  int  // where SELECT has a path outside aggregates; 0 if nowhere
+	selecting, aggregating bool   // in SELECT, in an aggregate's argument
+	loose                  []int  // where SELECT has paths outside aggregates, negative for EXISTS
+	spans                  []span // of expressions in SELECT outside aggregates
 }
 
 // reserved words are names only after a dot or AS.
@@ -169,6 +170,7 @@ func (p *parser) query() {
 	if p.accept("WHERE") {
 		p.q.where = p.expression()
 	}
+	p.grouping()
 	if p.accept("ORDER") {
 		p.expect("BY")
 		p.ordering()
@@ -266,8 +268,48 @@ func (p *parser) selection() {
 		p.q.row = p.columns()
 	}
 	p.selecting = false
-	if p.q.aggregates != nil && p.loose > 0 {
-		p.fail("the property at byte %d is outside an aggregate: GROUP BY is not served", p.loose)
+}
+
+// span is where an expression is in the text, from byte from on.
+type span struct{ from, to int }
+
+// spell returns the text of a span with single blanks.
+func (p *parser) spell(s span) string {
+	if p.err != nil {
+		return ""
+	}
+	return strings.Join(strings.Fields(p.text[s.from-1:s.to-1]), " ")
+}
+
+// grouping reads GROUP BY. Outside aggregates SELECT has only what GROUP BY has, spelled alike.
+func (p *parser) grouping() {
+	grouped := make(map[string]bool)
+	if p.accept("GROUP") {
+		p.expect("BY")
+		for first := true; first || p.accept(","); first = false {
+			at := p.token.at
+			p.q.groupBy = append(p.q.groupBy, p.expression())
+			grouped[p.spell(span{at, p.token.at})] = true
+		}
+		if p.star != nil || p.q.distinct || p.is("ORDER") {
+			p.fail("GROUP BY is not served with SELECT *, DISTINCT and ORDER BY")
+		}
+	}
+	if p.q.aggregates == nil && p.q.groupBy == nil || p.err != nil {
+		return
+	}
+	covered := make([]bool, len(p.text)+2)
+	for _, s := range p.spans {
+		if grouped[p.spell(s)] {
+			for at := s.from; at < s.to; at++ {
+				covered[at] = true
+			}
+		}
+	}
+	for _, at := range p.loose {
+		if at < 0 || !covered[at] {
+			p.fail("the expression at byte %d is neither in an aggregate nor in GROUP BY: spell it as there", max(at, -at))
+		}
 	}
 }
 

@@ -40,6 +40,8 @@ type Query struct {
 	value      bool // SELECT VALUE
 	distinct   bool
 	aggregates []aggregate
+	groupBy    []*expr
+	kept       []*expr // what a group keeps of its first item
 	orderBy    []order
 	skip, end  int // the result is the rows from skip to before end
 
@@ -98,10 +100,10 @@ func Parse(query string, params []Parameter) (*Query, error) {
 func (q *Query) HasSelectValue() bool { return q.value }
 
 // NeedsPlan reports whether a row depends on more than its item: ORDER BY, TOP, OFFSET,
-// DISTINCT or an aggregate. Cosmos DB does not serve such a query across partitions
+// DISTINCT, GROUP BY or an aggregate. Cosmos DB does not serve such a query across partitions
 // without a plan.
 func (q *Query) NeedsPlan() bool {
-	return q.distinct || q.aggregates != nil || q.orderBy != nil || q.skip > 0 || q.end < math.MaxInt
+	return q.distinct || q.aggregates != nil || q.groupBy != nil || q.orderBy != nil || q.skip > 0 || q.end < math.MaxInt
 }
 
 // CountsAll reports whether the query is SELECT VALUE COUNT(1) without a condition: its

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 
@@ -17,7 +18,7 @@ import (
 // ErrTooLarge says that a query goes beyond a limit of its evaluation.
 var ErrTooLarge = errors.New("the query is too large")
 
-var errKept = fmt.Errorf("%w: ORDER BY and DISTINCT keep too much: narrow it by WHERE or TOP", ErrTooLarge)
+var errKept = fmt.Errorf("%w: ORDER BY, DISTINCT and GROUP BY keep too much: narrow it by WHERE or TOP", ErrTooLarge)
 
 // rowBytes is about what a kept row needs besides its content.
 const rowBytes = 100
@@ -29,12 +30,13 @@ type Row struct {
 }
 
 // Run evaluates the query over items, JSON objects that are valid until the next one, and
-// returns its rows, JSON that is valid until the next one. Without ORDER BY, DISTINCT and
-// aggregates each item becomes a row at once, and no item is read after the last row of TOP
-// or LIMIT. Rows of DISTINCT without ORDER BY come in the order of their values.
+// returns its rows, JSON that is valid until the next one. Without ORDER BY, DISTINCT, GROUP BY
+// and aggregates each item becomes a row at once, and no item is read after the last row of TOP
+// or LIMIT. Rows of DISTINCT without ORDER BY come in the order of their values, groups in that of
+// their values in GROUP BY.
 //
-// An error of items ends the rows. So does ErrTooLarge, when ORDER BY and DISTINCT would
-// keep more than room bytes; ORDER BY with TOP or LIMIT keeps at most twice their rows.
+// An error of items ends the rows. So does ErrTooLarge, when ORDER BY, DISTINCT and
+// GROUP BY would keep more than room bytes; ORDER BY with TOP or LIMIT keeps at most twice their rows.
 func (q *Query) Run(items iter.Seq2[[]byte, error], room int) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		noTie := func() string { return "" }
@@ -53,7 +55,7 @@ func (q *Query) After(key []byte, items iter.Seq2[[]byte, error], tie func() str
 		items = func(yield func([]byte, error) bool) { yield([]byte("{}"), nil) }
 	}
 	return func(yield func(Row, error) bool) {
-		r := run{Query: q, yield: yield, after: key, tie: tie, room: room, ended: q.skip >= q.end, distinctRows: make(map[string]int), totals: slices.Clone(q.aggregates), env: env{vars: make([]values.Value, q.slots)}}
+		r := run{Query: q, yield: yield, after: key, tie: tie, room: room, ended: q.skip >= q.end, distinctRows: make(map[string]int), groups: q.groups(), env: env{vars: make([]values.Value, q.slots)}}
 		if err := r.read(items); err != nil {
 			yield(Row{}, err)
 		}
@@ -66,14 +68,14 @@ type run struct {
 	yield        func(Row, error) bool
 	after        []byte
 	tie          func() string
-	room         int            // bytes that may still be kept
-	rows         int            // found so far
-	nth          int            // row of the item, from 1 on
-	drop         int            // first rows of the item that are left out
-	ended        bool           // no further row is wanted
-	sorted       []Row          // for ORDER BY and DISTINCT
-	distinctRows map[string]int // in sorted, by the keys of their values
-	totals       []aggregate
+	room         int               // bytes that may still be kept
+	rows         int               // found so far
+	nth          int               // row of the item, from 1 on
+	drop         int               // first rows of the item that are left out
+	ended        bool              // no further row is wanted
+	sorted       []Row             // for ORDER BY and DISTINCT
+	distinctRows map[string]int    // in sorted, by the keys of their values
+	groups       map[string]*group // by the keys of GROUP BY; nil without it and aggregates
 	env          env
 }
 
@@ -105,11 +107,8 @@ func (r *run) read(items iter.Seq2[[]byte, error]) error {
 
 // visit handles a combination that satisfies the condition.
 func (r *run) visit() error {
-	for i := range r.totals {
-		r.totals[i].add(r.totals[i].of.eval(&r.env))
-	}
-	if r.totals != nil {
-		return nil
+	if r.groups != nil {
+		return r.addToGroup()
 	}
 	row := r.row.eval(&r.env)
 	switch {
@@ -139,16 +138,65 @@ func (r *run) visit() error {
 // follows reports whether a row with a key is wanted.
 func (r *run) follows(key []byte) bool { return r.after == nil || bytes.Compare(key, r.after) > 0 }
 
-// maxValue is the longest key of a value that stands as it is in that of a row of DISTINCT.
+// maxValue is the longest key of a value that stands as it is in that of a row of DISTINCT or
+// GROUP BY.
 const maxValue = 256
+
+// shorten cuts the key of a value before a digest.
+func shorten(key []byte) []byte {
+	if len(key) > maxValue {
+		digest := sha256.Sum256(key)
+		key = append(key[:maxValue], digest[:]...)
+	}
+	return key
+}
+
+// group is what is known of items with equal values in GROUP BY.
+type group struct {
+	kept   []values.Value // of the first item, not nil
+	totals []aggregate
+}
+
+// groups returns the groups before any item: aggregates without GROUP BY have one.
+func (q *Query) groups() map[string]*group {
+	switch {
+	case q.groupBy != nil:
+		return make(map[string]*group)
+	case q.aggregates != nil:
+		return map[string]*group{"": {totals: slices.Clone(q.aggregates)}}
+	}
+	return nil
+}
+
+// addToGroup adds the item to its group.
+func (r *run) addToGroup() error {
+	var key []byte
+	for _, x := range r.groupBy {
+		key = values.AppendKey(key, x.eval(&r.env))
+	}
+	key = shorten(key)
+	g, bytes := r.groups[string(key)], 0
+	if g == nil {
+		g = &group{kept: make([]values.Value, len(r.kept)), totals: slices.Clone(r.aggregates)}
+		r.groups[string(key)] = g
+		bytes = (2+len(g.kept)+len(g.totals))*rowBytes + len(key)
+		for i, x := range r.kept {
+			g.kept[i] = slices.Clone(x.eval(&r.env))
+			bytes += len(g.kept[i])
+		}
+	}
+	for i := range g.totals {
+		a := &g.totals[i]
+		before := len(a.total)
+		a.add(a.of.eval(&r.env))
+		bytes += len(a.total) - before
+	}
+	return r.keep(bytes)
+}
 
 // addDistinct adds a row, given the key of ORDER BY, unless an equal one comes before it.
 func (r *run) addDistinct(key []byte, row values.Value) error {
-	value := values.AppendKey(nil, row)
-	if len(value) > maxValue {
-		digest := sha256.Sum256(value)
-		value = append(value[:maxValue], digest[:]...)
-	}
+	value := shorten(values.AppendKey(nil, row))
 	key = append(key, value...)
 	i, found := r.distinctRows[string(value)]
 	if found && bytes.Compare(key, r.sorted[i].Key) >= 0 {
@@ -208,14 +256,21 @@ func (r *run) emit(row Row) {
 
 // finish emits the rows that need all items.
 func (r *run) finish() {
-	if r.totals != nil {
-		for i := range r.totals {
-			r.env.totals = append(r.env.totals, r.totals[i].result())
+	for _, key := range slices.Sorted(maps.Keys(r.groups)) {
+		if !r.follows([]byte(key)) {
+			continue
+		}
+		g := r.groups[key]
+		r.env.kept, r.env.totals = g.kept, nil
+		for i := range g.totals {
+			r.env.totals = append(r.env.totals, g.totals[i].result())
 		}
 		if row := r.row.eval(&r.env); len(row) > 0 {
-			r.emit(Row{JSON: row})
+			r.emit(Row{JSON: row, Key: []byte(key)})
 		}
-		return
+		if r.ended {
+			return
+		}
 	}
 	r.sort(math.MaxInt)
 	for _, kept := range r.sorted {
