@@ -21,6 +21,7 @@ import (
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/cosmos"
 	"github.com/lapsedb/lapse/host"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // gateway is a server for tests with a gateway, and the database db in it.
@@ -414,6 +415,51 @@ func TestPagesAcrossDeadlines(t *testing.T) {
 		}
 		if pages := g.query(name, c.query, "3", func() { g.advance(60) }); fmt.Sprint(pages) != c.want {
 			t.Errorf("%s: %v, want %s", c.query, pages, c.want)
+		}
+	}
+}
+
+// TestCount: a count that lapse makes itself is that of the rows, whatever types the items have;
+// the metrics say how many items a query reads.
+func TestCount(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("c", "/id", "")
+	for i, v := range []string{`1`, `1.0`, `-1`, `"1"`, `"a"`, `"B"`, `"é"`, `true`, `false`, `null`, `[1]`, `[]`, `{"b":1}`, `{"b":"1"}`, `{"b":null}`, `9007199254740993`, `9007199254740992`, `18446744073709551615`, `1e300`, `0.1`} {
+		g.want(201, "POST", "dbs/db/colls/c/docs", fmt.Sprintf(`{"id":"%d","a":%s,"a-b":%s,"even":%t}`, i, v, v, i%2 == 0), of(fmt.Sprintf(`["%d"]`, i))...)
+	}
+	g.want(201, "POST", "dbs/db/colls/c/docs", `{"id":"none"}`, of(`["none"]`)...)
+	read := func(query string) (rows, read string) {
+		body, _ := json.Marshal(map[string]string{"query": query})
+		a := g.want(200, "POST", "dbs/db/colls/c/docs", string(body), "Content-Type", "application/query+json", "x-ms-documentdb-partitionkeyrangeid", "0", "x-ms-max-item-count", "-1")
+		_, metrics, _ := strings.Cut(a.Header.Get("X-Ms-Documentdb-Query-Metrics"), "retrievedDocumentCount=")
+		read, _, _ = strings.Cut(metrics, ";")
+		return string(values.Value(a.text).At([]string{"Documents"})), read
+	}
+	literals := []string{`1`, `0.1`, `"1"`, `"a"`, `"é"`, `true`, `null`, `9007199254740993`, `18446744073709551615`, `1e300`}
+	for _, path := range []string{`c.a`, `c["a-b"]`, `c.a.b`, `c._ts`, `c.even`} {
+		for _, operator := range []string{"=", "<", "<=", ">", ">=", "IN", "!="} {
+			for _, literal := range literals {
+				condition := path + " " + operator + " " + literal
+				if operator == "IN" {
+					condition = path + ` IN (` + literal + `, "B", false) AND (c.even = true OR c.a = 1)`
+				}
+				scalar := !strings.Contains("true null", literal) || operator == "=" || operator == "IN"
+				rows, all := read("SELECT VALUE 1 FROM c WHERE " + condition)
+				count, few := read("SELECT VALUE COUNT(1) FROM c WHERE " + condition)
+				if want := fmt.Sprintf("[%d]", strings.Count(rows, "1")); count != want || all != "21" || (few == "0") != (scalar && operator != "!=") {
+					t.Errorf("%s: %s, want %s; %s and %s items read", condition, count, want, all, few)
+				}
+			}
+		}
+	}
+	for condition, want := range map[string]string{`c.id = "1"`: "1", `NOT (c.a = 1)`: "21", `c.a["0"] = 1`: "21", `c._etag = "1"`: "21", `c.a = 1 AND LENGTH(c.id) = 1`: "21", `true`: "0", `c.id > "1" AND c.id < "3"`: "0"} {
+		rows, _ := read("SELECT VALUE 1 FROM c WHERE " + condition)
+		count, n := read("SELECT VALUE COUNT(1) FROM c WHERE " + condition)
+		if want := fmt.Sprintf("[%d]", strings.Count(rows, "1")); count != want {
+			t.Errorf("%s: %s, want %s", condition, count, want)
+		}
+		if n != want {
+			t.Errorf("%s: %s items read, want %s", condition, n, want)
 		}
 	}
 }

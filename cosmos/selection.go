@@ -3,7 +3,6 @@ package cosmos
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/lapsedb/lapse/cosmos/sql"
 	"github.com/lapsedb/lapse/schema"
@@ -25,9 +24,9 @@ type selection struct {
 	params   json.RawMessage
 }
 
-// everything reports whether all items are selected.
+// everything reports whether all items are selected, but for a condition.
 func (s *selection) everything() bool {
-	return !s.exact && s.prefixes[0] == "" && s.start == "" && s.end == "" && s.where == ""
+	return !s.exact && s.prefixes[0] == "" && s.start == "" && s.end == ""
 }
 
 // selection returns what has to be read for a query.
@@ -142,13 +141,7 @@ func (s *selection) narrow(c *container, equal []sql.Equality) {
 		if len(e.Values) != 1 || e.Values[0].Kind() >= values.Array || isID(e.Path) || isSystem(e.Path[0]) || !slices.Contains(c.info.IncludedPaths, e.Path.String()) {
 			continue
 		}
-		var where strings.Builder
-		where.WriteString("doc")
-		for _, name := range e.Path {
-			where.Write(append(schema.AppendString([]byte{'['}, name), ']'))
-		}
-		where.WriteString(" == params.value")
-		s.where, s.params = where.String(), json.RawMessage(`{"value":`+string(e.Values[0])+`}`)
+		s.where, s.params = sql.PathOf(e.Path)+" == params.value", json.RawMessage(`{"value":`+string(e.Values[0])+`}`)
 		return
 	}
 }
@@ -298,6 +291,7 @@ func (r *reader) fetchExact() (done bool, err error) {
 	for _, result := range results {
 		if result.Err == nil {
 			r.documents = append(r.documents, values.Value(result.Body))
+			r.examined++
 		}
 	}
 	return false, nil

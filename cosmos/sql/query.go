@@ -106,12 +106,6 @@ func (q *Query) NeedsPlan() bool {
 	return q.distinct || q.aggregates != nil || q.groupBy != nil || q.orderBy != nil || q.skip > 0 || q.end < math.MaxInt
 }
 
-// CountsAll reports whether the query is SELECT VALUE COUNT(1) without a condition: its
-// only row is the number of items.
-func (q *Query) CountsAll() bool {
-	return q.value && q.row.counts && len(q.sources) == 1 && q.sources[0].of == nil && string(q.where.literal) == "true" && q.skip == 0 && q.end == math.MaxInt
-}
-
 // Equalities returns what the condition demands of paths, in its order; it may demand
 // more. They come from =, IN and IS_NULL with literals and parameters, and from AND and OR
 // of these.
