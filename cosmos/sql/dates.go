@@ -100,35 +100,11 @@ func dateOf(ticks int) values.Value {
 	return fmt.Appendf(nil, `"%04d-%02d-%02dT%02d:%02d:%02d.%07dZ"`, months/12, months%12+1, days+1, rest/3600/second, rest/60/second%60, rest/second%60, rest%second)
 }
 
-// onDates is a function of some dates among its arguments, given as ticks, of a part, given as
-// its size, and of integers; it is undefined where an argument is none of these. kinds has a
-// letter for each argument: d for a date, p for a part, i for an integer.
-func onDates(kinds string, f func(args []int) values.Value) func([]values.Value) values.Value {
-	return func(args []values.Value) values.Value {
-		given := make([]int, len(args))
-		for i, arg := range args {
-			ok := false
-			switch kinds[i] {
-			case 'd':
-				given[i], ok = date(arg)
-			case 'p':
-				given[i], ok = parts[string(arg.Text())]
-			default:
-				given[i], ok = whole(arg)
-			}
-			if !ok {
-				return nil
-			}
-		}
-		return f(given)
-	}
-}
-
 // maxShift is the most of any part that a date within its years can move, in ticks.
 const maxShift = 10000 * 366 * day
 
-func dateAdd(args []int) values.Value {
-	size, n, ticks := args[0], args[1], args[2]
+func dateAdd(a []argument) values.Value {
+	size, n, ticks := a[0].n, a[1].n, a[2].n
 	switch {
 	case size == 0:
 		size, n = 1, floorDivide(n, 100)
@@ -150,8 +126,8 @@ func dateAdd(args []int) values.Value {
 }
 
 // dateDiff counts the boundaries of a part between two dates.
-func dateDiff(args []int) values.Value {
-	size, from, to := args[0], args[1], args[2]
+func dateDiff(a []argument) values.Value {
+	size, from, to := a[0].n, a[1].n, a[2].n
 	switch {
 	case size == 0:
 		return encode((to - from) * 100)
@@ -163,8 +139,8 @@ func dateDiff(args []int) values.Value {
 	return encode(floorDivide(to, size) - floorDivide(from, size))
 }
 
-func datePart(args []int) values.Value {
-	size, ticks := args[0], args[1]
+func datePart(a []argument) values.Value {
+	size, ticks := a[0].n, a[1].n
 	months, days, rest := monthOf(ticks)
 	switch size {
 	case 12 * month:
@@ -183,21 +159,13 @@ func datePart(args []int) values.Value {
 	return encode(rest % second / size)
 }
 
-func dateFromParts(args []int) values.Value {
+func dateFromParts(a []argument) values.Value {
 	var p [7]int
-	copy(p[:], args)
+	for i := range a {
+		p[i] = a[i].n
+	}
 	if ticks, ok := ticksOf(p); ok {
 		return dateOf(ticks)
 	}
 	return nil
-}
-
-// dateBin returns the beginning of a date's bin, of some days or less from an origin.
-func dateBin(args []int) values.Value {
-	args = append(args, []int{1, 0}[len(args)-2:]...)
-	ticks, size, n, origin := args[0], args[1], args[2], args[3]
-	if size <= 0 || n <= 0 || n > maxShift/size {
-		return nil
-	}
-	return dateOf(origin + floorDivide(ticks-origin, n*size)*n*size)
 }

@@ -24,39 +24,36 @@ const many = math.MaxInt
 // tooLong is the result of a function that would be longer than maxValueBytes.
 var tooLong = values.Value("!")
 
-// functions has the functions of values, by their names in upper case. Those without of
-// are in call.
+// functions has the functions of values, by their names in upper case. Those without of are in
+// call.
 var functions = map[string]function{
 	"STARTSWITH": {2, 3, search(bytes.HasPrefix)}, "ENDSWITH": {2, 3, search(bytes.HasSuffix)}, "CONTAINS": {2, 3, search(bytes.Contains)}, "STRINGEQUALS": {2, 3, search(bytes.Equal)},
-	"LOWER": {1, 1, ofText(func(s string) values.Value { return encode(strings.ToLower(s)) })}, "UPPER": {1, 1, ofText(func(s string) values.Value { return encode(strings.ToUpper(s)) })},
-	"LENGTH": {1, 1, ofText(func(s string) values.Value { return encode(len(units(s))) })}, "REVERSE": {1, 1, ofText(reverse)},
-	"TRIM": {1, 2, trim(strings.TrimSpace, strings.Trim)}, "LTRIM": {1, 2, trim(trimLeft, strings.TrimLeft)}, "RTRIM": {1, 2, trim(trimRight, strings.TrimRight)},
-	"CONCAT": {2, many, concat}, "INDEX_OF": {2, 3, indexOf}, "SUBSTRING": {3, 3, substring}, "LEFT": {2, 2, left}, "RIGHT": {2, 2, right},
-	"REPLACE": {3, 3, replace}, "REPLICATE": {2, 2, replicate}, "STRINGJOIN": {2, 2, stringJoin}, "STRINGSPLIT": {2, 2, stringSplit}, "TOSTRING": {1, 1, toString},
+	"LOWER": {1, 1, ofText(strings.ToLower)}, "UPPER": {1, 1, ofText(strings.ToUpper)}, "REVERSE": {1, 1, ofText(reverse)}, "CONCAT": {2, many, concat}, "TOSTRING": {1, 1, toString},
+	"TRIM": {1, 2, trim(strings.Trim)}, "LTRIM": {1, 2, trim(strings.TrimLeft)}, "RTRIM": {1, 2, trim(strings.TrimRight)}, "REGEXMATCH": {2, 3, nil},
+	"LENGTH":    {1, 1, typed("s", func(a []argument) values.Value { return encode(len(units(a[0].text))) })},
+	"INDEX_OF":  {2, 3, typed("ssi", indexOf)},
+	"SUBSTRING": {3, 3, typed("sii", func(a []argument) values.Value { return substring(a[0].text, a[1].n, a[2].n) })},
+	"LEFT":      {2, 2, typed("si", func(a []argument) values.Value { return substring(a[0].text, 0, a[1].n) })},
+	"RIGHT": {2, 2, typed("si", func(a []argument) values.Value {
+		return substring(a[0].text, max(len(units(a[0].text))-a[1].n, 0), many)
+	})},
+	"REPLACE": {3, 3, typed("s", replace)}, "REPLICATE": {2, 2, typed("si", replicate)},
 	"STRINGTOARRAY": {1, 1, parsed(values.Array)}, "STRINGTOOBJECT": {1, 1, parsed(values.Object)}, "STRINGTONUMBER": {1, 1, parsed(values.Number)},
 	"STRINGTOBOOLEAN": {1, 1, parsed(values.True, values.False)}, "STRINGTONULL": {1, 1, parsed(values.Null)},
 
-	"REGEXMATCH": {2, 3, nil}, "IIF": {3, 3, nil},
-
 	"ABS": numeric(math.Abs), "CEILING": numeric(math.Ceil), "FLOOR": numeric(math.Floor), "ROUND": numeric(math.Round), "TRUNC": numeric(math.Trunc), "SQRT": numeric(math.Sqrt), "EXP": numeric(math.Exp), "LOG10": numeric(math.Log10),
-	"SIGN": numeric(sign), "SQUARE": numeric(func(f float64) float64 { return f * f }), "POWER": {2, 2, arithmetic(math.Pow)}, "PI": {0, 0, func([]values.Value) values.Value { return encode(math.Pi) }},
-	"LOG": {1, 2, func(args []values.Value) values.Value {
-		return arithmetic(func(f, base float64) float64 { return math.Log(f) / math.Log(base) })(append(args, encode(math.E))[:2])
-	}},
+	"SIGN": numeric(func(f float64) float64 { return f / max(math.Abs(f), math.SmallestNonzeroFloat64) }), "SQUARE": numeric(func(f float64) float64 { return f * f }), "POWER": {2, 2, arithmetic(math.Pow)},
+	"PI": {0, 0, func([]values.Value) values.Value { return encode(math.Pi) }},
+	"LOG": {1, 2, typed("n", func(a []argument) values.Value {
+		return encode(math.Log(a[0].f)/math.Log(append(a, argument{f: math.E})[1].f) + 0)
+	})},
 	"SIN": numeric(math.Sin), "COS": numeric(math.Cos), "TAN": numeric(math.Tan), "COT": numeric(func(f float64) float64 { return 1 / math.Tan(f) }), "ASIN": numeric(math.Asin), "ACOS": numeric(math.Acos), "ATAN": numeric(math.Atan),
 	"ATN2": {2, 2, arithmetic(math.Atan2)}, "DEGREES": numeric(func(f float64) float64 { return 180 / math.Pi * f }), "RADIANS": numeric(func(f float64) float64 { return math.Pi * f / 180 }),
-	"NUMBERBIN": {1, 2, func(args []values.Value) values.Value {
-		return arithmetic(func(f, size float64) float64 { return math.Floor(f/size) * size })(append(args, encode(1))[:2])
-	}},
 
-	"ARRAY_CONTAINS": {2, 3, arrayContains}, "ARRAY_CONTAINS_ANY": {2, many, containsSome(true)}, "ARRAY_CONTAINS_ALL": {2, many, containsSome(false)}, "ARRAY_CONCAT": {2, many, arrayConcat},
-	"ARRAY_LENGTH": {1, 1, func(args []values.Value) values.Value {
-		if args[0].Kind() != values.Array {
-			return nil
-		}
-		return encode(args[0].Len())
-	}},
-	"ARRAY_SLICE": {2, 3, arraySlice}, "SETINTERSECT": {2, 2, setIntersect}, "SETUNION": {2, 2, setUnion}, "CHOOSE": {2, many, choose}, "OBJECTTOARRAY": {1, 3, objectToArray},
+	"ARRAY_CONTAINS": {2, 3, arrayContains},
+	"ARRAY_LENGTH":   {1, 1, typed("a", func(a []argument) values.Value { return encode(len(a[0].list)) })},
+	"ARRAY_SLICE":    {2, 3, typed("aii", arraySlice)},
+	"ARRAY_CONCAT":   {2, many, typed("a", arrayConcat)},
 
 	"IS_DEFINED": {1, 1, func(args []values.Value) values.Value { return boolean(len(args[0]) > 0) }}, "IS_NULL": kinds(values.Null), "IS_ARRAY": kinds(values.Array), "IS_BOOL": kinds(values.True, values.False),
 	"IS_NUMBER": kinds(values.Number), "IS_FINITE_NUMBER": kinds(values.Number), "IS_OBJECT": kinds(values.Object), "IS_STRING": kinds(values.String), "IS_PRIMITIVE": kinds(values.Null, values.True, values.False, values.Number, values.String),
@@ -65,28 +62,56 @@ var functions = map[string]function{
 		magnitude, negative, exact := args[0].Integer()
 		return boolean(args[0].Kind() == values.Number && f == math.Trunc(f) && math.Abs(f) <= 1<<63 && !(exact && !negative && magnitude > math.MaxInt64))
 	}},
+	"IIF": {3, 3, nil},
 
 	"GETCURRENTDATETIME": {}, "GETCURRENTTICKS": {}, "GETCURRENTTIMESTAMP": {}, "GETCURRENTDATETIMESTATIC": {}, "GETCURRENTTICKSSTATIC": {}, "GETCURRENTTIMESTAMPSTATIC": {},
-	"DATETIMEADD": {3, 3, onDates("pid", dateAdd)}, "DATETIMEDIFF": {3, 3, onDates("pdd", dateDiff)}, "DATETIMEPART": {2, 2, onDates("pd", datePart)}, "DATETIMEFROMPARTS": {3, 7, onDates("iiiiiii", dateFromParts)}, "DATETIMEBIN": {2, 4, onDates("dpid", dateBin)},
-	"DATETIMETOTICKS": {1, 1, onDates("d", func(args []int) values.Value { return encode(args[0]) })}, "DATETIMETOTIMESTAMP": {1, 1, onDates("d", func(args []int) values.Value { return encode(floorDivide(args[0], second/1000)) })},
-	"TICKSTODATETIME": {1, 1, onDates("i", func(args []int) values.Value { return dateOf(args[0]) })}, "TIMESTAMPTODATETIME": {1, 1, onDates("i", func(args []int) values.Value { return dateOf(min(max(args[0], -1<<48), 1<<48) * (second / 1000)) })},
+	"DATETIMEADD": {3, 3, typed("pid", dateAdd)}, "DATETIMEDIFF": {3, 3, typed("pdd", dateDiff)}, "DATETIMEPART": {2, 2, typed("pd", datePart)}, "DATETIMEFROMPARTS": {3, 7, typed("i", dateFromParts)},
+	"DATETIMETOTICKS":     {1, 1, typed("d", func(a []argument) values.Value { return encode(a[0].n) })},
+	"DATETIMETOTIMESTAMP": {1, 1, typed("d", func(a []argument) values.Value { return encode(floorDivide(a[0].n, second/1000)) })},
+	"TICKSTODATETIME":     {1, 1, typed("i", func(a []argument) values.Value { return dateOf(a[0].n) })},
+	"TIMESTAMPTODATETIME": {1, 1, typed("i", func(a []argument) values.Value { return dateOf(min(max(a[0].n, -1<<48), 1<<48) * (second / 1000)) })},
+}
+
+// argument is an argument of a known type.
+type argument struct {
+	text string
+	f    float64
+	n    int // an integer, ticks of a date, or the size of a part of dates
+	list []values.Value
+}
+
+// typed is a function that is undefined unless its arguments have the types that letters say:
+// string, number, integer, array, date, part of a date. The last letter is that of all others.
+func typed(letters string, f func([]argument) values.Value) func([]values.Value) values.Value {
+	return func(args []values.Value) values.Value {
+		given := make([]argument, len(args), len(args)+1)
+		for i, v := range args {
+			a, ok := &given[i], false
+			switch letters[min(i, len(letters)-1)] {
+			case 's':
+				a.text, ok = string(v.Text()), v.Kind() == values.String
+			case 'n':
+				a.f, ok = v.Float(), v.Kind() == values.Number
+			case 'i':
+				a.n, ok = whole(v)
+			case 'a':
+				a.list, ok = elements(v), v.Kind() == values.Array
+			case 'd':
+				a.n, ok = date(v)
+			case 'p':
+				a.n, ok = parts[string(v.Text())]
+			}
+			if !ok {
+				return nil
+			}
+		}
+		return f(given)
+	}
 }
 
 // numeric is a function of a number in float64.
 func numeric(f func(float64) float64) function {
-	return function{1, 1, func(args []values.Value) values.Value {
-		if args[0].Kind() != values.Number {
-			return nil
-		}
-		return encode(f(args[0].Float()) + 0) // -0 is 0
-	}}
-}
-
-func sign(f float64) float64 {
-	if f == 0 {
-		return 0
-	}
-	return math.Copysign(1, f)
+	return function{1, 1, typed("n", func(a []argument) values.Value { return encode(f(a[0].f) + 0) })} // -0 is 0
 }
 
 // kinds reports whether a value is of some kinds.
@@ -94,73 +119,52 @@ func kinds(any ...values.Kind) function {
 	return function{1, 1, func(args []values.Value) values.Value { return boolean(slices.Contains(any, args[0].Kind())) }}
 }
 
-// all reports whether all values are of a kind.
-func all(kind values.Kind, list []values.Value) bool {
-	return !slices.ContainsFunc(list, func(v values.Value) bool { return v.Kind() != kind })
-}
-
 // whole returns an integer, at most ±2^62; ok is false for other values.
 func whole(v values.Value) (n int, ok bool) {
 	const most = 1 << 62
 	if magnitude, negative, exact := v.Integer(); exact && magnitude <= most {
-		if negative {
-			return -int(magnitude), v.Kind() == values.Number
+		if n = int(magnitude); negative {
+			n = -n
 		}
-		return int(magnitude), v.Kind() == values.Number
+		return n, v.Kind() == values.Number
 	}
 	f := v.Float()
 	return int(max(min(f, most), -most)), v.Kind() == values.Number && f == math.Trunc(f)
 }
 
+func ofText(f func(string) string) func([]values.Value) values.Value {
+	return typed("s", func(a []argument) values.Value { return encode(f(a[0].text)) })
+}
+
 // units returns a string in UTF-16, whose units are the characters of .NET.
 func units(s string) []uint16 { return utf16.Encode([]rune(s)) }
 
-func reverse(s string) values.Value {
+func reverse(s string) string {
 	runes := []rune(s)
 	slices.Reverse(runes)
-	return encode(string(runes))
+	return string(runes)
 }
-
-func trimLeft(s string) string  { return strings.TrimLeft(s, " \t\r\n\v\f") }
-func trimRight(s string) string { return strings.TrimRight(s, " \t\r\n\v\f") }
 
 // trim removes white space, or the characters of a second argument.
-func trim(space func(string) string, some func(s, characters string) string) func([]values.Value) values.Value {
-	return func(args []values.Value) values.Value {
-		switch {
-		case !all(values.String, args):
-			return nil
-		case len(args) == 1:
-			return encode(space(string(args[0].Text())))
-		}
-		return encode(some(string(args[0].Text()), string(args[1].Text())))
-	}
+func trim(some func(s, characters string) string) func([]values.Value) values.Value {
+	return typed("s", func(a []argument) values.Value {
+		return encode(some(a[0].text, append(a, argument{text: " \t\r\n\v\f"})[1].text))
+	})
 }
 
-func concat(args []values.Value) values.Value {
-	if !all(values.String, args) {
-		return nil
-	}
+var concat = typed("s", func(a []argument) values.Value {
 	var s strings.Builder
-	for _, arg := range args {
-		s.Write(arg.Text())
+	for _, arg := range a {
+		s.WriteString(arg.text)
 	}
 	return encode(s.String())
-}
+})
 
 // indexOf returns the position of a string in another, from a third argument on, or -1.
-func indexOf(args []values.Value) values.Value {
-	from := 0
-	ok := all(values.String, args[:2])
-	if len(args) == 3 && ok {
-		from, ok = whole(args[2])
-	}
-	if !ok {
-		return nil
-	}
-	s := units(string(args[0].Text()))
-	from = min(max(from, 0), len(s))
-	before, _, found := strings.Cut(string(utf16.Decode(s[from:])), string(args[1].Text()))
+func indexOf(a []argument) values.Value {
+	s := units(a[0].text)
+	from := min(max(append(a, argument{})[2].n, 0), len(s))
+	before, _, found := strings.Cut(string(utf16.Decode(s[from:])), a[1].text)
 	if !found {
 		return encode(-1)
 	}
@@ -175,75 +179,33 @@ func part[T any](list []T, from, n int) []T {
 	return list[from : from+min(n, len(list)-from)]
 }
 
-func substring(args []values.Value) values.Value {
-	from, ok := whole(args[1])
-	n, okToo := whole(args[2])
-	if !ok || !okToo || args[0].Kind() != values.String {
-		return nil
-	}
-	return encode(string(utf16.Decode(part(units(string(args[0].Text())), from, n))))
+func substring(s string, from, n int) values.Value {
+	return encode(string(utf16.Decode(part(units(s), from, n))))
 }
 
-func left(args []values.Value) values.Value {
-	return substring([]values.Value{args[0], encode(0), args[1]})
-}
-
-func right(args []values.Value) values.Value {
-	n, ok := whole(args[1])
-	if !ok || args[0].Kind() != values.String {
+func replace(a []argument) values.Value {
+	s, before, after := a[0].text, a[1].text, a[2].text
+	switch {
+	case before == "":
 		return nil
-	}
-	length := len(units(string(args[0].Text())))
-	return substring([]values.Value{args[0], encode(max(length-n, 0)), encode(length)})
-}
-
-func replace(args []values.Value) values.Value {
-	if !all(values.String, args) || len(args[1].Text()) == 0 {
-		return nil
-	}
-	s, before, after := args[0].Text(), args[1].Text(), args[2].Text()
-	if bytes.Count(s, before)*len(after) > maxValueBytes {
+	case strings.Count(s, before)*len(after) > maxValueBytes:
 		return tooLong
 	}
-	return encode(string(bytes.ReplaceAll(s, before, after)))
+	return encode(strings.ReplaceAll(s, before, after))
 }
 
 // maxReplicated is the longest result of REPLICATE in Cosmos DB.
 const maxReplicated = 10_000
 
-func replicate(args []values.Value) values.Value {
-	n, ok := whole(args[1])
-	s := string(args[0].Text())
-	if !ok || n < 0 || args[0].Kind() != values.String || s != "" && n > maxReplicated/len(units(s)) {
+func replicate(a []argument) values.Value {
+	s, n := a[0].text, a[1].n
+	switch {
+	case n < 0 || s != "" && n > maxReplicated/len(units(s)):
 		return nil
-	}
-	if s == "" {
-		n = 0
+	case s == "":
+		return encode("")
 	}
 	return encode(strings.Repeat(s, n))
-}
-
-func stringJoin(args []values.Value) values.Value {
-	list := elements(args[0])
-	if args[0].Kind() != values.Array || args[1].Kind() != values.String || !all(values.String, list) {
-		return nil
-	}
-	separator := args[1].Text()
-	if len(list)*len(separator) > maxValueBytes {
-		return tooLong
-	}
-	var texts [][]byte
-	for _, v := range list {
-		texts = append(texts, v.Text())
-	}
-	return encode(string(bytes.Join(texts, separator)))
-}
-
-func stringSplit(args []values.Value) values.Value {
-	if !all(values.String, args) || len(args[1].Text()) == 0 {
-		return nil
-	}
-	return encode(strings.Split(string(args[0].Text()), string(args[1].Text())))
 }
 
 // toString writes a value as JSON does, but a string as it is.
@@ -256,22 +218,25 @@ func toString(args []values.Value) values.Value {
 	case kind == values.Number && !exact:
 		v = encode(v.Float())
 	}
+	return encode(string(compact(v)))
+}
+
+// compact returns JSON without white space.
+func compact(v values.Value) values.Value {
 	var text bytes.Buffer
 	_ = json.Compact(&text, v) // it is JSON
-	return encode(text.String())
+	return text.Bytes()
 }
 
 // parsed is a function of a string that is JSON of some kinds, undefined for others.
 func parsed(kinds ...values.Kind) func([]values.Value) values.Value {
-	return func(args []values.Value) values.Value {
-		v := values.Value(bytes.TrimSpace(args[0].Text()))
-		if args[0].Kind() != values.String || !json.Valid(v) || !slices.Contains(kinds, v.Kind()) || v.Kind() == values.Number && math.IsInf(v.Float(), 0) {
+	return typed("s", func(a []argument) values.Value {
+		v := values.Value(strings.TrimSpace(a[0].text))
+		if !json.Valid(v) || !slices.Contains(kinds, v.Kind()) || v.Kind() == values.Number && math.IsInf(v.Float(), 0) {
 			return nil
 		}
-		var text bytes.Buffer
-		_ = json.Compact(&text, v)
-		return text.Bytes()
-	}
+		return compact(v)
+	})
 }
 
 func elements(v values.Value) (list []values.Value) {
@@ -294,102 +259,20 @@ func arrayOf(list []values.Value) values.Value {
 	return append(out, ']')
 }
 
-func arrayConcat(args []values.Value) values.Value {
-	if !all(values.Array, args) {
-		return nil
-	}
+func arrayConcat(a []argument) values.Value {
 	var list []values.Value
-	for _, arg := range args {
-		list = append(list, elements(arg)...)
+	for _, arg := range a {
+		list = append(list, arg.list...)
 	}
 	return arrayOf(list)
 }
 
-func arraySlice(args []values.Value) values.Value {
-	from, ok := whole(args[1])
-	n, okToo := math.MaxInt, true
-	if len(args) == 3 {
-		n, okToo = whole(args[2])
-	}
-	if !ok || !okToo || args[0].Kind() != values.Array {
-		return nil
-	}
-	list := elements(args[0])
+func arraySlice(a []argument) values.Value {
+	list, from := a[0].list, a[1].n
 	if from < 0 {
 		from = max(from+len(list), 0)
 	}
-	return arrayOf(part(list, from, n))
-}
-
-// containsSome looks in an array for values: whether it has any, or all.
-func containsSome(any bool) func([]values.Value) values.Value {
-	return func(args []values.Value) values.Value {
-		if args[0].Kind() != values.Array || slices.ContainsFunc(args, func(v values.Value) bool { return len(v) == 0 }) {
-			return nil
-		}
-		has := keysOf(elements(args[0]))
-		return boolean(slices.ContainsFunc(args[1:], func(v values.Value) bool { return has[string(values.AppendKey(nil, v))] == any }) == any)
-	}
-}
-
-func keysOf(list []values.Value) map[string]bool {
-	keys := make(map[string]bool)
-	for _, v := range list {
-		keys[string(values.AppendKey(nil, v))] = true
-	}
-	return keys
-}
-
-// distinct returns an array of the elements that keep holds for, the first of equal ones.
-func distinct(list []values.Value, keep func(key string) bool) values.Value {
-	seen := make(map[string]bool)
-	return arrayOf(slices.DeleteFunc(list, func(v values.Value) bool {
-		key := string(values.AppendKey(nil, v))
-		drop := seen[key] || !keep(key)
-		seen[key] = true
-		return drop
-	}))
-}
-
-func setIntersect(args []values.Value) values.Value {
-	if !all(values.Array, args) {
-		return nil
-	}
-	first := keysOf(elements(args[0]))
-	return distinct(elements(args[1]), func(key string) bool { return first[key] })
-}
-
-func setUnion(args []values.Value) values.Value {
-	if !all(values.Array, args) {
-		return nil
-	}
-	return distinct(append(elements(args[0]), elements(args[1])...), func(string) bool { return true })
-}
-
-// choose returns the argument at a position from 1 on.
-func choose(args []values.Value) values.Value {
-	n, ok := whole(args[0])
-	if !ok || n < 1 || n >= len(args) {
-		return nil
-	}
-	return args[n]
-}
-
-// objectToArray returns an object's members as objects, with names for name and value.
-func objectToArray(args []values.Value) values.Value {
-	names := append(args[1:], encode("k"), encode("v"))
-	if len(args) == 2 {
-		names[1] = encode("v")
-	}
-	if args[0].Kind() != values.Object || !all(values.String, args[1:]) {
-		return nil
-	}
-	var list []values.Value
-	args[0].Members(func(name []byte, v values.Value) bool {
-		list = append(list, slices.Concat([]byte{'{'}, names[0], []byte{':'}, encode(string(name)), []byte{','}, names[1], []byte{':'}, v, []byte{'}'}))
-		return true
-	})
-	return arrayOf(list)
+	return arrayOf(part(list, from, append(a, argument{n: many})[2].n))
 }
 
 // maxPattern is the longest pattern of LIKE and REGEXMATCH, in bytes.

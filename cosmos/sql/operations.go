@@ -112,16 +112,6 @@ func arithmetic(operate func(a, b float64) float64) func([]values.Value) values.
 	}
 }
 
-// ofText is a function of a string, undefined for other values.
-func ofText(f func(string) values.Value) func([]values.Value) values.Value {
-	return func(args []values.Value) values.Value {
-		if args[0].Kind() != values.String {
-			return nil
-		}
-		return f(string(args[0].Text()))
-	}
-}
-
 // search is a function of two strings; a third argument says whether to ignore case.
 func search(found func(s, part []byte) bool) func([]values.Value) values.Value {
 	return func(args []values.Value) values.Value {
