@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/cosmos"
+	"github.com/lapsedb/lapse/cosmos/sql"
 	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/schema/values"
 )
@@ -415,6 +418,31 @@ func TestPagesAcrossDeadlines(t *testing.T) {
 		}
 		if pages := g.query(name, c.query, "3", func() { g.advance(60) }); fmt.Sprint(pages) != c.want {
 			t.Errorf("%s: %v, want %s", c.query, pages, c.want)
+		}
+	}
+}
+
+// TestPageNamesFunctions: the functions that the page names are served.
+func TestPageNamesFunctions(t *testing.T) {
+	page, err := os.ReadFile("../docs/cosmos.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n| strings |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	names := regexp.MustCompile("`([A-Z][A-Z0-9_]+)`").FindAllStringSubmatch(strings.Replace(table, "`STATIC`", "", 1), -1)
+	if len(names) < 70 {
+		t.Errorf("%d functions", len(names))
+	}
+	for _, name := range names {
+		for _, args := range []string{"", "1", "1, 1", "1, 1, 1"} {
+			if _, err = sql.Parse("SELECT VALUE "+name[1]+"("+args+")", nil); err == nil || strings.Contains(err.Error(), "pattern 1") {
+				err = nil
+				break
+			}
+		}
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package sql_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,8 @@ import (
 var seeds = []string{
 	`SELECT * FROM c`, `SELECT DISTINCT TOP 2 VALUE c.a["b"][0] FROM root c WHERE c.n NOT IN (1, @p) AND NOT (c.s BETWEEN 'a' AND "b\u0041") ORDER BY c.n DESC, c.s OFFSET 1 LIMIT 2`,
 	`SELECT COUNT(1) AS n, MAX(c.n), AVG(c.n) FROM c`, `SELECT c.id, -c.n * 2 % 3 / .5e1 FROM c WHERE CONTAINS(c.s, 'A', true) OR ARRAY_CONTAINS(c.l, @p, true)`, `SELECT VALUE LOWER(UPPER(c.s)) FROM c WHERE IS_DEFINED(c.n) <> IS_NULL(c.n)`,
-	`SELECT * FROM c WHERE c.n = 1 AND (c.id IN ("a", "b") AND IS_NULL(c.z) OR c.id = "c")`, `SELECT VALUE (((1`, `SELECT '`, `SELECT @`, `SELECT VALUE LENGTH("\ud800")`,
+	`SELECT * FROM c WHERE c.n = 1 AND (c.id IN ("a", "b") AND IS_NULL(c.z) OR c.id = "c")`, `SELECT t.a, c.s LIKE "%[a-z]_^%" ESCAPE "^" AS m FROM c JOIN t IN c.l WHERE EXISTS(SELECT VALUE u FROM u IN t.b) ORDER BY t.a`, `SELECT c.n ?? 1, COUNT(1) AS k, {a: [c.n, "x" || "y"]} AS o FROM c GROUP BY c.n ?? 1, c.n`,
+	`SELECT VALUE DateTimeAdd("mm", c.n, "2020-01-31") || ToString(c.a ? 1 : [REPLACE(c.s, "A", c.s)])  FROM c`, `SELECT VALUE ARRAY_SLICE(c.l, -c.n, 1) FROM x IN c.l`, `SELECT VALUE (((1`, `SELECT '`, `SELECT @`, `SELECT VALUE LENGTH("\ud800")`,
 }
 
 // FuzzParse: any text is refused in one line or parsed.
@@ -44,7 +46,7 @@ func FuzzRun(f *testing.F) {
 		}
 		n := 0
 		for row, err := range q.Run(items(item, `{"n":2}`, item), room) {
-			if n++; n > 3 || err != nil || !json.Valid(row) {
+			if n++; n > 3 && !q.Joins() || err != nil && !errors.Is(err, sql.ErrTooLarge) || err == nil && !json.Valid(row) {
 				t.Fatalf("%q: row %d %q, %v", text, n, row, err)
 			}
 		}
