@@ -3,9 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"runtime/debug"
-	"sync"
 	"time"
 )
 
@@ -21,7 +19,7 @@ type HandleOption interface{ changeHandle(*handling) }
 
 type handling struct {
 	feed    feed
-	workers int
+	workers int    // 0 without Workers
 	tries   uint64 // 0: no limit
 	poison  PoisonHandler
 	counter *counter // nil without Poison and Durable
@@ -36,9 +34,11 @@ func (opt FeedOption) changeHandle(h *handling) { opt(&h.feed) }
 // MaxWorkers is the maximum of Workers.
 const MaxWorkers = 1000
 
-// Workers handles the events of up to n documents at the same time; the default is 1. The
-// events of one document are handled in order. An event without a document, such as
-// CollectionDeleted, is handled after all events before it and before all after it.
+// Workers handles the events of up to n documents at the same time. The events of one
+// document are handled in order, and a failing event delays only those. An event without a
+// document, such as CollectionDeleted, is handled after all events before it and before all
+// after it. Without Workers all events are handled one after the other, in the order of the
+// log, and a failing event delays all.
 func Workers(n int) HandleOption {
 	return handleOption(func(h *handling) {
 		if n < 1 || n > MaxWorkers {
@@ -53,7 +53,8 @@ func Workers(n int) HandleOption {
 // and the end of Handle does not. An event is put aside without a try in this process only
 // if the process before it is known to have crashed in the n-th try or a later one; where
 // the user may not edit the consumer, deliveries count instead. Without Poison a failing
-// event is retried for ever, and later events of its document wait.
+// event is retried for ever, and later events of its document wait; once those of failing
+// documents are 1000, or have 16 MiB, all events wait.
 func Poison(n int, handler PoisonHandler) HandleOption {
 	return handleOption(func(h *handling) {
 		if n < 1 || handler == nil {
@@ -78,7 +79,7 @@ const (
 // other error that ends the feed. It returns after the running handlers have; their
 // context is done when Handle ends.
 func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOption) error {
-	h := handling{workers: 1}
+	var h handling
 	for _, opt := range opts {
 		opt.changeHandle(&h)
 	}
@@ -93,25 +94,12 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 	}
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-
-	type job struct {
-		d delivery
-		e *Event
-	}
-	var workers, busy sync.WaitGroup
-	seed := maphash.MakeSeed()
-	queues := make([]chan job, h.workers)
-	for i := range queues {
-		queues[i] = make(chan job, maxAckPending/h.workers)
-		workers.Go(func() {
-			for j := range queues[i] {
-				if err := h.handle(work, handler, src, j.d, j.e); err != nil {
-					cancel(err)
-				}
-				busy.Done()
-			}
-		})
-	}
+	var l *lanes
+	l = newLanes(h.workers, func(j job, own *lane) {
+		if err := h.handle(work, handler, src, l, own, j); err != nil {
+			cancel(err)
+		}
+	}, src)
 	err = c.read(work, &h.feed, src, end, func(d delivery, e *Event, fault error) (bool, error) {
 		if fault != nil {
 			return false, fault
@@ -119,25 +107,10 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 		if h.counter != nil && h.counter.first == 0 {
 			h.counter.first = d.seq
 		}
-		if e.ID == "" {
-			busy.Wait()
-		}
-		busy.Add(1)
-		select {
-		case queues[maphash.String(seed, e.Collection+"/"+e.ID)%uint64(h.workers)] <- job{d, e}:
-		case <-work.Done():
-			busy.Done()
-			return false, work.Err()
-		}
-		if e.ID == "" {
-			busy.Wait()
-		}
-		return true, nil
+		err := l.add(work, job{d, e})
+		return err == nil, err
 	})
-	for _, queue := range queues {
-		close(queue)
-	}
-	workers.Wait()
+	l.running.Wait()
 	if failed := context.Cause(work); failed != nil {
 		return failed
 	}
@@ -145,7 +118,8 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 }
 
 // handle handles an event and acknowledges it.
-func (h *handling) handle(ctx context.Context, handler Handler, src source, d delivery, e *Event) error {
+func (h *handling) handle(ctx context.Context, handler Handler, src source, l *lanes, own *lane, j job) error {
+	d, e := j.d, j.e
 	failed, err := h.counter.begin(ctx, d)
 	for retry := firstRetry; h.tries == 0 || failed < h.tries; retry = min(2*retry, lastRetry) {
 		if ctx.Err() != nil {
@@ -154,7 +128,7 @@ func (h *handling) handle(ctx context.Context, handler Handler, src source, d de
 		if err = h.counter.try(ctx, d, failed); err != nil {
 			break
 		}
-		if err = guarded(ctx, handler, e); err == nil {
+		if err = l.try(ctx, func() error { return guarded(ctx, handler, e) }); err == nil {
 			h.counter.handled(d)
 			return src.done(d)
 		}
@@ -163,6 +137,7 @@ func (h *handling) handle(ctx context.Context, handler Handler, src source, d de
 		}
 		failed++
 		h.counter.count(d, failed)
+		l.setFailing(own, true)
 		if failed == h.tries {
 			break
 		}
@@ -174,7 +149,7 @@ func (h *handling) handle(ctx context.Context, handler Handler, src source, d de
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := h.poison(ctx, e, err); err != nil {
+	if err := l.try(ctx, func() error { return h.poison(ctx, e, err) }); err != nil {
 		return err
 	}
 	h.counter.handled(d)

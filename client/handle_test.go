@@ -65,6 +65,42 @@ func TestHandleKeepsOrderPerDocument(t *testing.T) {
 	}
 }
 
+// TestHandleFailingDocument: a document whose event fails, with more events than a pull has
+// waiting for it, delays no other one, neither at the start nor when all comes again.
+func TestHandleFailingDocument(t *testing.T) {
+	s := newStandin(t).log()
+	for life := range 2 {
+		const behind = 300
+		for range behind {
+			s.created("orders", "bad")
+		}
+		for i := range 5 {
+			s.created("orders", fmt.Sprint("good-", life, i))
+		}
+		var mu sync.Mutex
+		var good []string
+		ended := errors.New("all others are handled")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		err := s.client().Handle(ctx, func(_ context.Context, e *client.Event) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.ID == "bad" {
+				if e.Seq != 1 {
+					t.Errorf("event %d is handled before event 1", e.Seq)
+				}
+				return errors.New("bad luck")
+			}
+			if good = append(good, e.ID); len(good) == 5 {
+				cancel(ended)
+			}
+			return nil
+		}, client.Durable("d"), client.FromStart(), client.Workers(1))
+		if !errors.Is(err, ended) || len(good) != 5 {
+			t.Errorf("life %d: %q, %v", life, good, err)
+		}
+	}
+}
+
 // TestHandleCollectionEventAlone: an event without a document waits for all events before
 // it, and all after it wait for it.
 func TestHandleCollectionEventAlone(t *testing.T) {

@@ -33,6 +33,7 @@ type window struct {
 	unacked map[uint64]delivery // received and neither acknowledged nor returned, by sequence
 	bytes   int                 // of unacked
 	acks    int                 // messages removed from unacked
+	parked  int                 // of unacked, that wait for a failing handler in this process
 
 	pin     string // pin ID of the last delivery
 	number  uint64 // of the last delivery
@@ -148,7 +149,7 @@ func (w *window) nextGroup(size, received, bytes int, redelivered bool) int {
 }
 
 // hasSpace reports whether to pull size more messages. A missing message that precedes
-// the others needs no space.
+// the others needs no space, and parked ones take none: the server limits them.
 func (w *window) hasSpace(size int) bool {
-	return w.missing || len(w.unacked) <= size/2 && w.bytes < pullBytes
+	return w.missing || len(w.unacked)-w.parked <= size/2 && w.bytes < pullBytes
 }
