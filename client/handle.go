@@ -95,11 +95,11 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var l *lanes
-	l = newLanes(h.workers, func(j job, own *lane) {
-		if err := h.handle(work, handler, src, l, own, j); err != nil {
+	l = newLanes(h.workers, src, func(j job, own *lane) {
+		if err := h.handle(work, handler, l, own, j); err != nil {
 			cancel(err)
 		}
-	}, src)
+	})
 	err = c.read(work, &h.feed, src, end, func(d delivery, e *Event, fault error) (bool, error) {
 		if fault != nil {
 			return false, fault
@@ -118,7 +118,7 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 }
 
 // handle handles an event and acknowledges it.
-func (h *handling) handle(ctx context.Context, handler Handler, src source, l *lanes, own *lane, j job) error {
+func (h *handling) handle(ctx context.Context, handler Handler, l *lanes, own *lane, j job) error {
 	d, e := j.d, j.e
 	failed, err := h.counter.begin(ctx, d)
 	for retry := firstRetry; h.tries == 0 || failed < h.tries; retry = min(2*retry, lastRetry) {
@@ -130,7 +130,7 @@ func (h *handling) handle(ctx context.Context, handler Handler, src source, l *l
 		}
 		if err = l.try(ctx, func() error { return guarded(ctx, handler, e) }); err == nil {
 			h.counter.handled(d)
-			return src.done(d)
+			return l.src.done(d)
 		}
 		if ctx.Err() != nil { // an error caused by the end of Handle is no failure of the event
 			return context.Cause(ctx)
@@ -153,7 +153,7 @@ func (h *handling) handle(ctx context.Context, handler Handler, src source, l *l
 		return err
 	}
 	h.counter.handled(d)
-	return src.done(d)
+	return l.src.done(d)
 }
 
 // guarded calls the handler and returns its panic as an error.

@@ -19,26 +19,20 @@ type lane struct {
 
 // lanes hands events to their handler: those of a document one after the other, and those of
 // several documents at the same time, each try in a slot. Between two tries an event has none,
-// so a failing event delays only its own document.
+// so a failing event delays only its own document. Without slots all events are in one lane.
 type lanes struct {
+	src    source
 	handle func(job, *lane)
 	slots  chan struct{}
 	space  chan struct{} // bounds the events, also of a source without a limit of its own
-	single bool          // all events are in one lane, in the order of the log
-	park   func(n int)   // n more events wait for a failing one, or for its next try
 
 	busy, running sync.WaitGroup // events and lanes
 	mu            sync.Mutex
 	of            map[string]*lane // by document
 }
 
-func newLanes(workers int, handle func(job, *lane), src source) *lanes {
-	l := &lanes{handle: handle, slots: make(chan struct{}, max(workers, 1)), space: make(chan struct{}, maxAckPending), single: workers == 0,
-		park: func(int) {}, of: make(map[string]*lane)}
-	if d, ok := src.(*durable); ok && !l.single {
-		l.park = func(n int) { d.change(func() { d.window.parked += n }) }
-	}
-	return l
+func newLanes(workers int, src source, handle func(job, *lane)) *lanes {
+	return &lanes{src: src, handle: handle, slots: make(chan struct{}, workers), space: make(chan struct{}, maxAckPending), of: make(map[string]*lane)}
 }
 
 // add adds an event to its lane. It waits for space. An event without a document is handled
@@ -55,62 +49,68 @@ func (l *lanes) add(ctx context.Context, j job) error {
 	}
 	l.busy.Add(1)
 	document := ""
-	if !l.single {
+	if cap(l.slots) > 0 {
 		document = j.e.Collection + "/" + j.e.ID
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if own := l.of[document]; own != nil {
-		own.jobs = append(own.jobs, j)
-		if own.failing {
-			l.park(1)
-		}
+	own := l.of[document]
+	if own == nil {
+		own = new(lane)
+		l.of[document] = own
+		l.running.Go(func() { l.run(document, own, j) })
 		return nil
 	}
-	own := &lane{jobs: []job{j}}
-	l.of[document] = own
-	l.running.Go(func() {
-		for l.next(document, own) {
-		}
-	})
+	own.jobs = append(own.jobs, j)
+	if own.failing {
+		l.park(1)
+	}
 	return nil
 }
 
-// next handles the next event of a lane; false at the end of the lane.
-func (l *lanes) next(document string, own *lane) bool {
-	l.mu.Lock()
-	if len(own.jobs) == 0 {
-		delete(l.of, document)
+// run handles the events of a lane until it has none.
+func (l *lanes) run(document string, own *lane, j job) {
+	for {
+		l.handle(j, own)
+		l.setFailing(own, false)
+		<-l.space
+		l.busy.Done()
+		l.mu.Lock()
+		if len(own.jobs) == 0 {
+			delete(l.of, document)
+			l.mu.Unlock()
+			return
+		}
+		j, own.jobs = own.jobs[0], own.jobs[1:]
 		l.mu.Unlock()
-		return false
 	}
-	j := own.jobs[0]
-	own.jobs = own.jobs[1:]
-	l.mu.Unlock()
-	l.handle(j, own)
-	l.setFailing(own, false)
-	<-l.space
-	l.busy.Done()
-	return true
 }
 
-// setFailing changes whether the events of a lane count as parked.
+// setFailing changes whether the events of a lane are parked.
 func (l *lanes) setFailing(own *lane, failing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if own.failing == failing {
-		return
+	switch n := 1 + len(own.jobs); {
+	case failing && !own.failing:
+		l.park(n)
+	case !failing && own.failing:
+		l.park(-n)
 	}
 	own.failing = failing
-	n := 1 + len(own.jobs)
-	if !failing {
-		n = -n
+}
+
+// park has n more events wait for a failing one, or for its next try.
+func (l *lanes) park(n int) {
+	if d, ok := l.src.(*durable); ok {
+		d.change(func() { d.window.parked += n })
 	}
-	l.park(n)
 }
 
 // try calls f in a slot.
 func (l *lanes) try(ctx context.Context, f func() error) error {
+	if cap(l.slots) == 0 {
+		return f()
+	}
 	select {
 	case l.slots <- struct{}{}:
 		defer func() { <-l.slots }()

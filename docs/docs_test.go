@@ -201,7 +201,7 @@ func TestIndex(t *testing.T) {
 var next = map[string]string{
 	"quickstart": "ttl", "ttl": "feed", "feed": "sessions",
 	"sessions": "testing", "reservations": "testing", "trials": "testing", "delayed-jobs": "testing",
-	"agents": "testing", "idempotency": "testing", "uses": "testing",
+	"agents": "testing", "idempotency": "testing", "actions": "testing", "uses": "testing",
 	"install": "embedded", "embedded": "operations", "operations": "production",
 }
 
@@ -309,8 +309,8 @@ func TestNames(t *testing.T) {
 			return strings.HasSuffix(s, ".") || len(conform.Channels(s)) > 0 || slices.Contains(clockRequests, s)
 		})
 		check("header", headers.FindAllString(text, -1), func(s string) bool {
-			return known.headers[s] || s == "Lapse-Console" || s == "Nats-Pin-Id" || strings.HasPrefix(s, "Nats-Expected-") || strings.HasPrefix(s, "Nats-Schedule")
-		}) // Lapse-Console is an HTTP header
+			return known.headers[s] || s == "Lapse-Console" || s == "Lapse-Signature" || s == "Nats-Pin-Id" || strings.HasPrefix(s, "Nats-Expected-") || strings.HasPrefix(s, "Nats-Schedule")
+		}) // Lapse-Console and Lapse-Signature are HTTP headers
 		check("event", events.FindAllString(text, -1), func(s string) bool { _, ok := d.Operations["events."+s]; return ok })
 		check("metric", metrics.FindAllString(text, -1), func(s string) bool {
 			for _, suffix := range []string{"_bucket", "_sum", "_count"} {

@@ -56,6 +56,7 @@ var architecture = map[string]struct{ ours, not []string }{
 	"audit":           {ours: []string{"schema"}, not: []string{"nats-io"}},
 	"client":          {ours: []string{"schema", "schema/values", "logread"}, not: []string{"nats-server", "pebble"}},
 	"client/importer": {ours: []string{"schema", "schema/values", "client"}, not: []string{"nats-io", "pebble"}},
+	"client/action":   {ours: []string{"client"}, not: []string{"nats-io", "pebble"}},
 	"cosmos/sql":      {ours: []string{"schema/values"}, not: []string{"nats-io", "pebble", "time", "net"}},
 	"webserver":       {},
 	"console":         {ours: []string{"schema", "schema/values", "client", "client/importer", "webserver"}, not: []string{"nats-io", "pebble"}},
@@ -63,7 +64,7 @@ var architecture = map[string]struct{ ours, not []string }{
 	"host": {ours: []string{"schema", "processor", "processor/observe", "processor/lease", "processor/spread", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
 		"backup", "client", "webserver", "console", "cosmos"}, not: []string{"pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "schema/values", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
-		"backup", "client", "client/importer", "console", "cosmos", "audit", "host"}, not: []string{"nats-server", "pebble"}},
+		"backup", "client", "client/action", "client/importer", "webserver", "console", "cosmos", "audit", "host"}, not: []string{"nats-server", "pebble"}},
 	"deploy":          {}, // tests only
 	"docs":            {}, // tests only
 	"docs/quickstart": {ours: []string{"client"}, not: []string{"nats-server", "pebble"}},
@@ -164,6 +165,7 @@ var shared = regexp.MustCompile(`\b(os\.(Setenv|Unsetenv|Clearenv|Environ|Chdir|
 // mayShare are the files and directories whose calls do not reach another test.
 var mayShare = []string{
 	"cmd/lapse/app.go",       // the program itself
+	"client/action/exec.go",  // the commands of users
 	"cmd/lapse/main_test.go", // before the tests
 	"test/child/child.go",
 	"test/bench/table/",           // a program

@@ -18,19 +18,29 @@ func newWatchCommand(a *app) *cobra.Command {
 	var conn connection
 	var types, collections []string
 	var since string
+	var act actionFlags
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "Follow events until interrupted",
+		Short: "Follow events until interrupted, or run a command for each",
+		Long: `watch prints events. With --durable and --exec or --post it runs a command or sends a
+request for each event instead: at least once, in order for each document, across restarts.
+What fails is tried again, after 0.1 s at first and after 10 s at last.`,
 		Example: `  lapse watch --type DocumentExpired
-  lapse watch --collection orders --since 10m --json`,
+  lapse watch --collection orders --since 10m --json
+  lapse watch --durable trial-mails --collection trials --type DocumentExpired \
+    --exec /etc/lapse/trial-mails --tries 5 --poison unsent-mails`,
 		Args: arguments(0, 0),
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
 	cmd.Flags().VarP(&choicesFlag{&types, schema.EventNames()}, "type", "t", "only events of `TYPE`, like DocumentExpired; repeatable")
 	cmd.Flags().StringSliceVarP(&collections, "collection", "c", nil, "only events of `COLLECTION`; repeatable")
-	cmd.Flags().StringVar(&since, "since", "", "begin at a sequence, a time or a duration ago: `SEQ|TIME|DURATION` (default now)")
+	cmd.Flags().StringVar(&since, "since", "", "begin at a sequence, a time or a duration ago: `SEQ|TIME|DURATION` (default now); with --durable, only at the first start")
+	act.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := act.check(cmd.Flags(), collections); err != nil {
+			return err
+		}
 		opts := feedOptions(types, collections)
 		var begin position
 		if since != "" {
@@ -38,6 +48,9 @@ func newWatchCommand(a *app) *cobra.Command {
 			if begin, err = parsePosition("--since", since, time.Now()); err != nil {
 				return err
 			}
+		}
+		if act.durable != "" {
+			return a.act(cmd.Context(), conn, act, begin, opts)
 		}
 		lapse, hangUp, err := conn.open(cmd.Context(), a.connectionNotices()...)
 		if err != nil {

@@ -172,7 +172,7 @@ func TestDebKeepsEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) {
 		t.Helper()
-		file := filepath.Join(dir, name)
+		file := filepath.Join(dir, strings.Replace(name, "@.", "@mails.", 1))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -309,9 +309,9 @@ func TestUnitFiles(t *testing.T) {
 	}
 	// Only what is installed can be verified.
 	dir := t.TempDir()
-	for _, name := range []string{"lapse.service", "lapse-backup.service", "lapse-backup.timer"} {
-		unit := strings.NewReplacer("/usr/bin/lapse", binary, "man:lapse-serve(1) ", "", "man:lapse-backup(1) ", "").Replace(read(t, "deploy/systemd/"+name))
-		file := filepath.Join(dir, name)
+	for _, name := range []string{"lapse.service", "lapse-backup.service", "lapse-backup.timer", "lapse-watch@.service"} {
+		unit := strings.NewReplacer("/usr/bin/lapse", binary, "man:lapse-serve(1) ", "", "man:lapse-backup(1) ", "", "man:lapse-watch(1) ", "").Replace(read(t, "deploy/systemd/"+name))
+		file := filepath.Join(dir, strings.Replace(name, "@.", "@mails.", 1))
 		if err := os.WriteFile(file, []byte(unit), 0o644); err != nil {
 			t.Fatal(err)
 		}
