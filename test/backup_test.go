@@ -151,22 +151,18 @@ func TestRestoreOver(t *testing.T) {
 	}
 	next := func() uint64 {
 		t.Helper()
-		batch, err := durable.Fetch(1)
+		m, err := durable.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for m := range batch.Messages() {
-			meta, err := m.Metadata()
-			if err == nil {
-				err = m.DoubleAck(t.Context())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			return meta.Sequence.Stream
+		meta, err := m.Metadata()
+		if err == nil {
+			err = m.DoubleAck(t.Context())
 		}
-		t.Fatal("no message", batch.Error())
-		return 0
+		if err != nil {
+			t.Fatal(err)
+		}
+		return meta.Sequence.Stream
 	}
 	first := next()
 	dir := t.TempDir()
