@@ -160,6 +160,7 @@ export function Documents({name, query}) {
   const [selected, setSelected] = useState(new Map()); // by id
   const [panel, setPanel] = useState(query.has('new') ? 'new' : '');
   const running = useRef();
+  const own = useRef('');
   const address = addressOf(name, asked);
   const isAll = address === link('documents', name);
 
@@ -189,7 +190,8 @@ export function Documents({name, query}) {
     });
   const run = next => {
     setForm(next);
-    if (!go(addressOf(name, next))) show();
+    own.current = addressOf(name, next);
+    if (!go(own.current)) show();
   };
   const countAll = () =>
     start(async signal => {
@@ -198,7 +200,9 @@ export function Documents({name, query}) {
       setCounted({address, n: JSON.parse(text).count});
     });
   useEffect(() => {
-    setForm({...asked, typed: form.typed});
+    // What was typed since the form itself asked for this address stays.
+    if (own.current !== address) setForm(now => ({...asked, typed: now.typed}));
+    own.current = '';
     if (name) show();
     return () => running.current?.abort();
   }, [query.toString()]);
@@ -225,7 +229,8 @@ export function Documents({name, query}) {
   };
   return html`<h1 class="hidden">Documents</h1>
     <${Line} key=${name} name=${name} form=${form} asked=${asked} paths=${paths} field=${field} fault=${fault}
-      more=${{dirty, address: isAll ? '' : address}} onSet=${change => setForm({...form, ...change})} onRun=${run} />
+      more=${{dirty, address: isAll ? '' : address}}
+      onSet=${change => setForm(now => ({...now, ...change}))} onRun=${run} />
     ${!name && html`<p class="empty">Choose a collection.</p>`}
     ${busy && !result && html`<p class="loading" aria-live="polite">Loading…</p>`}
     ${gone && html`<p><a href="#/collections">All collections</a></p>`}
