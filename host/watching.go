@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -33,22 +34,31 @@ func (r *run) serveWatchers() (stop func(), err error) {
 	if err != nil || r.Metrics == "" {
 		return stopHealth, err
 	}
-	listener, err := webserver.Listen("tcp", r.Metrics)
-	if err != nil {
-		stopHealth()
-		return nil, fmt.Errorf("cannot serve metrics at %s: %w: choose another address with --metrics HOST:PORT", r.Metrics, err)
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(&r.monitors, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := watchers(&r.monitors)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	mux.HandleFunc("GET /{$}", index(r.Profiles))
 	if r.Profiles {
 		addProfiles(mux)
 	}
-	stopMetrics := webserver.Serve(listener, mux, "metrics", r.Processor.Logger)
+	stopMetrics, err := ServeMetrics(r.Metrics, &r.monitors, mux, r.Processor.Logger)
+	if err != nil {
+		stopHealth()
+		return nil, err
+	}
 	return func() { stopMetrics(); stopHealth() }, nil
+}
+
+// ServeMetrics serves mux at an address, HOST:PORT, until stop is called, and at its /metrics
+// the metrics of collector, of Go and of the process.
+func ServeMetrics(address string, collector prometheus.Collector, mux *http.ServeMux, logger *slog.Logger) (stop func(), err error) {
+	listener, err := webserver.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("cannot serve metrics at %s: %w: choose another address with --metrics HOST:PORT", address, err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
+	return webserver.Serve(listener, mux, "metrics", logger), nil
 }
 
 // index lists the paths at Metrics.

@@ -4,22 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/client/action"
 	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/schema"
-	"github.com/lapsedb/lapse/webserver"
 )
 
 // actionFlags are the flags of watch for a command or request per event.
@@ -152,11 +147,13 @@ func (a *app) act(ctx context.Context, conn connection, f actionFlags, begin pos
 	log := a.openLog(logFlags{})
 	defer log.close()
 	f.Logger, f.Metrics = log.Logger, action.NewMetrics(lapse, f.durable)
-	stop, err := serveMetrics(f.metrics, f.Metrics, log.Logger)
-	if err != nil {
-		return err
+	if f.metrics != "" {
+		stop, err := host.ServeMetrics(f.metrics, f.Metrics, http.NewServeMux(), log.Logger)
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
-	defer stop()
 	log.ready(fmt.Sprintf("events of database %s for durable %s, %s", lapse.Database(), f.durable, what))
 	if err = action.Run(ctx, lapse, do, f.durable, f.Options, feed...); ctx.Err() != nil {
 		return nil
@@ -192,20 +189,4 @@ func (a *app) preview(ctx context.Context, lapse *client.Client, do action.Actio
 		}
 	}
 	return nil
-}
-
-// serveMetrics serves /metrics at an address, unless that is empty, until stop is called.
-func serveMetrics(address string, metrics prometheus.Collector, logger *slog.Logger) (stop func(), err error) {
-	if address == "" {
-		return func() {}, nil
-	}
-	listener, err := webserver.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("cannot serve metrics at %s: %w: choose another address with --metrics HOST:PORT", address, err)
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	return webserver.Serve(listener, mux, "metrics", logger), nil
 }
