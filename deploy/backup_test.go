@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,14 +13,7 @@ import (
 // projection is newer than the backup need no hint.
 func TestBackup(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, 3)
-	contexts(t, c.urls)
-	one, two := harness.Serve(t, serveArgs(c.urls)...), harness.Serve(t, serveArgs(c.urls)...)
-	eventually(t, "one of them writes", func() bool { return writes(one) != writes(two) })
-	done(t, "client", "collection", "create", "orders", "--default-ttl", "1h")
-	for n := range 10 {
-		done(t, "client", "document", "upsert", "orders", fmt.Sprint("d", n), fmt.Sprintf(`{"n":%d}`, n))
-	}
+	c, one, two := serveOrders(t)
 	operator := func(args ...string) harness.Result {
 		return harness.Run(t, nil, append(args, "--server", strings.Join(c.urls, ","), "--nkey", filepath.Join(secrets, "nkeys", "operator.nk"),
 			"--tls-ca", filepath.Join(secrets, "ca.pem"), "--timeout", "20s")...)

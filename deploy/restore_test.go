@@ -16,19 +16,27 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestSnapshotRestore: with the rights of lapse, snapshots of a cluster can be restored
-// into a store directory beside a lapse that serves, and with a new log after the loss of
-// the old one.
-func TestSnapshotRestore(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t, 3)
+// serveOrders starts a cluster of three and two processes beside it, one of which writes, with
+// ten documents in orders.
+func serveOrders(t *testing.T) (c *cluster, one, two *harness.Server) {
+	t.Helper()
+	c = startCluster(t, 3)
 	contexts(t, c.urls)
-	one, two := harness.Serve(t, serveArgs(c.urls)...), harness.Serve(t, serveArgs(c.urls)...)
+	one, two = harness.Serve(t, serveArgs(c.urls)...), harness.Serve(t, serveArgs(c.urls)...)
 	eventually(t, "one of them writes", func() bool { return writes(one) != writes(two) })
 	done(t, "client", "collection", "create", "orders", "--default-ttl", "1h")
 	for n := range 10 {
 		done(t, "client", "document", "upsert", "orders", fmt.Sprint("d", n), fmt.Sprintf(`{"n":%d}`, n))
 	}
+	return c, one, two
+}
+
+// TestSnapshotRestore: with the rights of lapse, snapshots of a cluster can be restored
+// into a store directory beside a lapse that serves, and with a new log after the loss of
+// the old one.
+func TestSnapshotRestore(t *testing.T) {
+	t.Parallel()
+	c, one, two := serveOrders(t)
 	done(t, "client", "snapshot", "create")
 	digest := digestOf(t)
 
