@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lapsedb/lapse/backup"
 	"github.com/lapsedb/lapse/host"
@@ -99,10 +100,14 @@ func (c *connection) checkRestore(cmd *cobra.Command, storeDir string, with back
 	if storeDir == "" {
 		return nil
 	}
-	for _, name := range []string{"server", "context", "creds", "nkey", "password-file", "inbox-prefix", "js-api-prefix", "tls-ca", "tls-cert", "tls-key"} {
-		if cmd.Flags().Changed(name) {
-			return usageErrorf("--store-dir and --%s: restore into a store directory, or on a NATS server", name)
+	given := ""
+	cmd.PersistentFlags().VisitAll(func(flag *pflag.Flag) { // those of connection.addFlags
+		if flag.Changed && given == "" && flag.Name != "database" && flag.Name != "timeout" {
+			given = flag.Name
 		}
+	})
+	if given != "" {
+		return usageErrorf("--store-dir and --%s: restore into a store directory, or on a NATS server", given)
 	}
 	if with.Replicas > 1 {
 		return usageErrorf("--replicas %d: the embedded NATS server of --store-dir is one", with.Replicas)
