@@ -266,8 +266,8 @@ func (c *cached[T]) get(lasts time.Duration, load func(context.Context) (T, erro
 	return c.value, c.err
 }
 
-// forget has the next get load anew.
-func (c *cached[T]) forget() {
+// expire lets the next get load the answer again.
+func (c *cached[T]) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.until = time.Time{}

@@ -113,7 +113,7 @@ func (h *Handler) advance(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.sample(ctx)
-	h.outlook.forget()
+	h.outlook.expire()
 	w.Header().Set(schema.HeaderSeq, strconv.FormatUint(moved.Seq, 10))
 	reply(w, http.StatusOK, map[string]any{"now": moved.Now.UnixMilli(), "seq": moved.Seq, "events": moved.Events})
 }

@@ -4,7 +4,7 @@ import {html, useEffect, useRef, useState} from './vendor/libraries.js';
 import {call} from './api.js';
 import {about, clock, work as underWay} from './state.js';
 import {count, duration, number} from './format.js';
-import {content, elements, member} from './json.js';
+import {content, elements, legalTTL, member} from './json.js';
 import {Fault, Seconds, secondsOf, Table} from './parts.js';
 import {pages} from './query.js';
 
@@ -143,8 +143,7 @@ export function Many({name, request, said, selected, onDone}) {
   const work = useWork();
   const change = changes[op];
   const values = {seconds: secondsOf(n, unit), reason};
-  const {seconds} = values;
-  const ready = op !== 'ttl' || (seconds >= 1 && seconds <= 2147483647 && Number.isInteger(seconds));
+  const ready = op !== 'ttl' || legalTTL(values.seconds);
   // What was counted for one change is not for another.
   const by = JSON.stringify([op, values, request({}), selected.map(d => [d.id, d.etag])]);
   const ofAll = selected.length === 0;

@@ -74,11 +74,11 @@ async function describe() {
 
 let described = 0;
 
-// poll reads the status, and with anew, what else the console knows, such as its clock.
-export async function poll(anew) {
-  if (document.hidden && status.peek() && !anew) return;
+// poll reads the status and, if all is true, also what describe reads, such as the clock.
+export async function poll(all) {
+  if (document.hidden && status.peek() && !all) return;
   try {
-    if (anew || about.peek().test || Date.now() - described > 60000 || fault.peek()) {
+    if (all || about.peek().test || Date.now() - described > 60000 || fault.peek()) {
       await describe();
       described = Date.now();
     }

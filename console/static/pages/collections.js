@@ -3,10 +3,10 @@ import {html, useEffect, useState} from '../vendor/libraries.js';
 import {call} from '../api.js';
 import {about} from '../state.js';
 import {bytes, count, number, ttl} from '../format.js';
+import {legalTTL, maxTTL} from '../json.js';
 import {at, go, link} from '../route.js';
 import {Badge, Fault, listCollections, Seconds, secondsOf, Table} from '../parts.js';
 
-const maxTTL = 2147483647; // s
 const pageSize = 50;
 
 export function Collections({query}) {
@@ -73,7 +73,7 @@ export function Create() {
   const [unit, setUnit] = useState('minutes');
   const [error, setError] = useState(null);
   const seconds = n === null ? null : secondsOf(n, unit);
-  const wrong = seconds !== null && !(Number.isInteger(seconds) && seconds >= 1 && seconds <= maxTTL);
+  const wrong = seconds !== null && !legalTTL(seconds);
   const create = async e => {
     e.preventDefault();
     try {

@@ -258,7 +258,7 @@ export function Documents({name, query}) {
 // Found says how many documents there are, and how many match.
 function Found({form, result, info, isAll, page, counted, onCount, busy}) {
   if (isAll) return count(info.documents, 'document');
-  if (form.list === 'held' && addressOf('', form).endsWith('?held=true')) return `${number(info.held)} held`;
+  if (form.list === 'held' && !whereOf(form) && !form.idPrefix) return `${number(info.held)} held`;
   const shown = result.documents.length;
   const n = counted ?? (page === 1 && !result.next ? shown : null);
   if (n !== null) return `${number(n)} of ${count(info.documents, 'document')}`;
