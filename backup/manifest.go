@@ -216,8 +216,8 @@ func (d directory) end(m *Manifest) error {
 	if err := syncDir(string(d)); err != nil {
 		return err
 	}
-	left, err := filepath.Glob(filepath.Join(string(d), "*LAPSE_"+string(m.Database)+"*", "*.blk"))
-	for _, name := range left {
+	files, err := filepath.Glob(filepath.Join(string(d), "*LAPSE_"+string(m.Database)+"*", "*.blk"))
+	for _, name := range files {
 		if below, _ := filepath.Rel(string(d), name); !kept[below] {
 			err = cmp.Or(err, os.Remove(name))
 		}
