@@ -13,8 +13,9 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestStoreOfPreviousRelease: lapse opens a store directory that an earlier release
-// left after a kill as it is: same log, same digest, its projection, its snapshot.
+// TestStoreOfPreviousRelease: lapse opens a store directory that 0.3.0 left after a kill
+// as it is: same log, same digest, its projection, its snapshot. testdata/release/make.sh
+// has made it.
 func TestStoreOfPreviousRelease(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -28,19 +29,21 @@ func TestStoreOfPreviousRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exported := harness.Run(t, nil, "export", "--until", "22", "--server", s.URL()).OK()
+	exported := harness.Run(t, nil, "export", "--until", "29", "--server", s.URL()).OK()
 	if exported != string(want) {
 		t.Errorf("the log is\n%s\nand was\n%s", exported, want)
 	}
-	if digest := harness.Run(t, strings.NewReader(exported), "replay", "-", "--digest").OK(); !strings.Contains(digest, "22:338a2681db0c9062") {
+	if digest := harness.Run(t, strings.NewReader(exported), "replay", "-", "--digest").OK(); !strings.Contains(digest, "29:a448be62a7c8ba11") {
 		t.Errorf("its digest is %s", digest)
 	}
 	nc := dial(t, s)
 	mustAsk(t, nc, 200, "document.get.orders.d1", "")
 	mustAsk(t, nc, 200, "document.get.orders.late", "") // not yet in the projection
 	mustAsk(t, nc, 404, "document.get.orders.short", "")
+	mustAsk(t, nc, 423, "document.delete.orders.d5", "") // held
+	mustAsk(t, nc, 204, "document.delete.orders.d6", "") // released
 	mustAsk(t, nc, 200, "query.orders", `{"where":"doc.customer == 'C1'"}`)
-	if r := harness.Run(t, nil, "snapshot", "verify", "20", "--server", s.URL()).OK(); !strings.Contains(r, `"sound":true`) {
+	if r := harness.Run(t, nil, "snapshot", "verify", "28", "--server", s.URL()).OK(); !strings.Contains(r, `"sound":true`) {
 		t.Errorf("its snapshot: %s", r)
 	}
 	mustAsk(t, nc, 201, "document.create.orders.short", `{}`)
