@@ -1,9 +1,11 @@
 #!/bin/sh
 # Builds the image lapse: the binary here, then deploy/Dockerfile, which copies it.
 #
-#   IMAGE=lapse:0.3.0 ARCH=arm64 DOCKER=podman deploy/image.sh
+#   IMAGE=lapse:0.4.0 ARCH=arm64 DOCKER=podman deploy/image.sh
 set -eu
 cd "$(dirname "$0")/.."
+GOTOOLCHAIN=$(sed -n 's/^toolchain //p' test/release/go.mod) # as the release
+export GOTOOLCHAIN
 arch=${ARCH:-$(go env GOARCH)}
 rm -rf build/image
 mkdir -p build/image/data

@@ -28,6 +28,7 @@ func TestImage(t *testing.T) {
 	}
 	for name, args := range map[string][]string{
 		"default":         nil,
+		"test":            {"test", "--listen", "0.0.0.0:4222", "--no-auth"},
 		"without metrics": {"serve", "--store-dir", "/data", "--console", "off"},
 		"other addresses": {"serve", "--store-dir", "/data", "--listen", "127.0.0.1:5222", "--metrics", "127.0.0.1:9999", "--database", "a,b"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	goversion "go/version"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,6 +53,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("two runs differ:\n%s\n%s", sums, again)
 	}
 	t.Run("files", func(t *testing.T) { testFiles(t, sums) })
+	t.Run("packages", testPackages)
 	t.Run("binaries", testBinaries)
 	t.Run("sbom", testSBOM)
 	t.Run("deb", testDeb)
@@ -88,12 +90,16 @@ func testFiles(t *testing.T, sums string) {
 		want = append(want, "linux_"+arch+".tar.gz", "darwin_"+arch+".tar.gz", "windows_"+arch+".zip", "linux_"+arch+".deb", "linux_"+arch+".rpm",
 			"linux_"+arch+".cdx.json", "darwin_"+arch+".cdx.json", "windows_"+arch+".cdx.json")
 	}
+	for i := range want {
+		want[i] = "lapse_*_" + want[i]
+	}
+	want = append(want, "lapsedb-lapse-*.tgz", "lapsedb-[0-9]*.whl", "lapsedb-[0-9]*.tar.gz", "lapsedb-lapse.cdx.json", "lapsedb.cdx.json")
 	lines := strings.Split(strings.TrimSpace(sums), "\n")
 	if len(lines) != len(want) {
 		t.Errorf("%d sums, want %d:\n%s", len(lines), len(want), sums)
 	}
-	for _, suffix := range want {
-		file := one(t, "lapse_*_"+suffix)
+	for _, pattern := range want {
+		file := one(t, pattern)
 		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -107,6 +113,57 @@ func testFiles(t *testing.T, sums string) {
 	for _, file := range []string{"/lapse\n", "/man/lapse-serve.1\n", "/completions/lapse.bash\n", "/completions/_lapse\n", "/LICENSE\n", "/CHANGELOG.md\n"} {
 		if !strings.Contains(list, file) {
 			t.Errorf("the archive lacks %s:\n%s", file, list)
+		}
+	}
+}
+
+// testPackages: the packages of other languages have their licence, the version of the
+// release, and nothing for their developers; their lists name what they are built on.
+func testPackages(t *testing.T) {
+	version := command(t, "sed", "-nE", `s/^## ([0-9.]+) .*/\1/p;T;q`, "CHANGELOG.md")
+	version = strings.TrimSpace(version)
+	for pattern, has := range map[string][]string{
+		"lapsedb-lapse-" + version + ".tgz":        {"package/LICENSE\n", "package/dist/index.d.ts\n", "package/dist/express.js\n"},
+		"lapsedb-" + version + ".tar.gz":           {"/LICENSE\n", "/src/lapse/plugin.py\n"},
+		"lapsedb-" + version + "-py3-none-any.whl": {"/licenses/LICENSE\n", "lapse/py.typed\n", "/entry_points.txt\n"},
+	} {
+		list := []string{"tar", "-tf"}
+		if strings.HasSuffix(pattern, ".whl") {
+			list = []string{"python3", "-c", "import sys, zipfile; print(*zipfile.ZipFile(sys.argv[1]).namelist(), sep='\\n')"}
+		}
+		files := command(t, list[0], append(list[1:], one(t, pattern))...)
+		for _, file := range has {
+			if !strings.Contains(files, file) {
+				t.Errorf("%s lacks %q:\n%s", pattern, file, files)
+			}
+		}
+		if regexp.MustCompile(`(?m)/tests?/|\.test\.|node_modules|/ci$|lock`).MatchString(files) {
+			t.Errorf("%s has files of its developers:\n%s", pattern, files)
+		}
+	}
+	for file, dependency := range map[string]string{"lapsedb-lapse.cdx.json": "pkg:npm/%40nats-io/nats-core@", "lapsedb.cdx.json": "pkg:pypi/nats-py"} {
+		if text := read(t, "dist/"+file); !strings.Contains(text, dependency) || !strings.Contains(text, "@"+version+`"`) {
+			t.Errorf("%s:\n%s", file, text)
+		}
+	}
+}
+
+// TestToolchain: releases are built with Go's newest patch release.
+func TestToolchain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it asks the module proxy")
+	}
+	out, err := exec.Command("go", "list", "-m", "-versions", "golang.org/toolchain").CombinedOutput()
+	if err != nil {
+		t.Skipf("%v: %s", err, out)
+	}
+	pinned := regexp.MustCompile(`(?m)^toolchain go(1\.\d+)\.(\d+)$`).FindStringSubmatch(read(t, "test/release/go.mod"))
+	if pinned == nil {
+		t.Fatal("test/release/go.mod names no toolchain")
+	}
+	for _, m := range regexp.MustCompile(`-go`+regexp.QuoteMeta(pinned[1])+`\.(\d+)\.linux-amd64`).FindAllSubmatch(out, -1) {
+		if is, served := pinned[1]+"."+pinned[2], pinned[1]+"."+string(m[1]); goversion.Compare("go"+is, "go"+served) < 0 {
+			t.Errorf("Go %s is out, and test/release/go.mod names %s", served, is)
 		}
 	}
 }
@@ -131,7 +188,8 @@ func testBinaries(t *testing.T) {
 	}
 	line := command(t, one(t, "lapse_linux_"+runtime.GOARCH+"*/lapse"), "--version")
 	commit := strings.TrimSpace(command(t, "git", "rev-parse", "HEAD"))
-	if !regexp.MustCompile(`^lapse \d+\.\d+\.\d+\S*, commit ` + commit[:12] + `, 20\d\d-\d\d-\d\dT`).MatchString(line) {
+	toolchain := regexp.MustCompile(`(?m)^toolchain (go\S+)$`).FindStringSubmatch(read(t, "test/release/go.mod"))
+	if !regexp.MustCompile(`^lapse \d+\.\d+\.\d+\S*, commit `+commit[:12]+`, 20\d\d-\d\d-\d\dT`).MatchString(line) || !strings.Contains(line, toolchain[1]+" ") {
 		t.Errorf("--version says %s", line)
 	}
 }

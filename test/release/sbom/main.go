@@ -1,8 +1,9 @@
-// Command sbom writes what a Go binary was built from as a CycloneDX document: the modules
-// with versions and checksums that Go stores in the binary. It has no serial number and no
-// time, so that the same binary gives the same bytes.
+// Command sbom writes what a program consists of as a CycloneDX document: of a Go binary the
+// modules with versions and checksums that Go stores in it, of an npm package those of its
+// package-lock.json, of a Python wheel the distributions that it requires. It has no serial
+// number and no time, so that the same input gives the same bytes.
 //
-//	sbom BINARY FILE
+//	sbom BINARY|package-lock.json|WHEEL FILE
 package main
 
 import (
@@ -12,13 +13,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 )
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: sbom BINARY FILE")
+		fmt.Fprintln(os.Stderr, "usage: sbom BINARY|package-lock.json|WHEEL FILE")
 		os.Exit(2)
 	}
 	if err := write(os.Args[1], os.Args[2]); err != nil {
@@ -27,12 +29,19 @@ func main() {
 	}
 }
 
-func write(binary, file string) error {
-	info, err := buildinfo.ReadFile(binary)
+func write(input, file string) error {
+	of := binary
+	switch {
+	case filepath.Base(input) == "package-lock.json":
+		of = npm
+	case filepath.Ext(input) == ".whl":
+		of = wheel
+	}
+	d, err := of(input)
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(describe(info), "", "  ")
+	text, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -78,26 +87,33 @@ type dependency struct {
 	On  []string `json:"dependsOn"`
 }
 
-func describe(info *debug.BuildInfo) document {
-	main := module("application", &info.Main)
-	d := document{Format: "CycloneDX", Spec: "1.6", Version: 1, Metadata: metadata{Component: main, Properties: []property{}}}
-	for _, setting := range info.Settings {
-		d.Metadata.Properties = append(d.Metadata.Properties, property{"go:build:" + setting.Key, setting.Value})
-	}
+// describe returns the document of a component that consists of others.
+func describe(main component, of []component) document {
 	depends := dependency{Ref: main.Ref}
-	add := func(c component) {
-		d.Components = append(d.Components, c)
+	for _, c := range of {
 		depends.On = append(depends.On, c.Ref)
 	}
-	add(module("library", &debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}))
+	return document{Format: "CycloneDX", Spec: "1.6", Version: 1, Metadata: metadata{Component: main, Properties: []property{}},
+		Components: of, Depends: []dependency{depends}}
+}
+
+func binary(file string) (d document, err error) {
+	info, err := buildinfo.ReadFile(file)
+	if err != nil {
+		return d, err
+	}
+	of := []component{module("library", &debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")})}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		add(module("library", m))
+		of = append(of, module("library", m))
 	}
-	d.Depends = []dependency{depends}
-	return d
+	d = describe(module("application", &info.Main), of)
+	for _, setting := range info.Settings {
+		d.Metadata.Properties = append(d.Metadata.Properties, property{"go:build:" + setting.Key, setting.Value})
+	}
+	return d, nil
 }
 
 func module(kind string, m *debug.Module) component {
