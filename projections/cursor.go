@@ -9,12 +9,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// formatVersion is the version of KEYS.md. Open also accepts those since oldestFormat,
-// whose keys and values are all legal in this one, and refuses any other.
-const (
-	formatVersion = 6
-	oldestFormat  = 3
-)
+// formatVersion is the version of KEYS.md, that of 0.3.0. Open refuses any other.
+const formatVersion = 6
 
 // Cursor says which log was folded and how far. It is written in the batch of the
 // state that it describes.
@@ -77,9 +73,8 @@ func decodeCursor(value []byte) (c Cursor, err error) {
 	if err := json.Unmarshal(value, &c); err != nil {
 		return c, fmt.Errorf("projection: cursor: %w", err)
 	}
-	if c.Format < oldestFormat || c.Format > formatVersion {
+	if c.Format != formatVersion {
 		return c, fmt.Errorf("projection: format %d on disk, this version writes %d", c.Format, formatVersion)
 	}
-	c.Format = formatVersion // the next fold writes it
 	return c, nil
 }

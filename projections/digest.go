@@ -30,7 +30,7 @@ func documentSum(incarnation uint64, id schema.DocumentID, m Meta) uint64 {
 	for _, n := range [...]uint64{uint64(m.Version), uint64(m.TS), uint64(m.TTL), m.Sum} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	if m.Held { // others keep their sum of format 3
+	if m.Held { // others keep the sum that they had before there were holds
 		b = binary.BigEndian.AppendUint64(b, heldTTL)
 	}
 	return xxhash.Sum64(append(b, id...))

@@ -196,7 +196,7 @@ func (s stats) encode() []byte {
 	}
 	b = binary.BigEndian.AppendUint64(b, s.sum)
 	if s.held == 0 {
-		return b // as in format 3
+		return b
 	}
 	return binary.AppendUvarint(b, uint64(s.held))
 }

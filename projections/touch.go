@@ -1,13 +1,10 @@
 package projections
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 
 	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/lapsedb/lapse/schema"
 )
 
 // A touch, a hold and a release change the head of a document and not its content. If the
@@ -43,8 +40,7 @@ func (f *fold) keptBody(fact *Fact, prior Meta) (body []byte, err error) {
 	return body, err
 }
 
-// operandMark begins a merge operand. No document does: versions begin at 1. Twice it
-// begins one with a whole head; once, of format 4 and 5, one with version and _ts only.
+// operandMark, twice, begins a merge operand. No document does: versions begin at 1.
 const operandMark = 0
 
 func appendOperand(dst []byte, m Meta) []byte {
@@ -53,24 +49,17 @@ func appendOperand(dst []byte, m Meta) []byte {
 
 // applyOperand returns a document with the head of an operand.
 func applyOperand(operand, document []byte) ([]byte, error) {
-	m, n, err := decodeHead(document)
+	_, n, err := decodeHead(document)
+	if err == nil && len(operand) < 2 {
+		err = fmt.Errorf("projection: malformed operand %x", operand)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(operand) > 1 && operand[1] == operandMark {
-		return append(operand[2:], document[n:]...), nil
-	}
-	version, size := binary.Uvarint(operand[1:])
-	ts, more := binary.Uvarint(operand[1+max(size, 0):])
-	if size <= 0 || more <= 0 {
-		return nil, fmt.Errorf("projection: malformed touch %x", operand)
-	}
-	m.Version, m.TS = schema.Version(version), int64(ts)
-	return append(appendHead(nil, m), document[n:]...), nil
+	return append(operand[2:], document[n:]...), nil
 }
 
-// merger has the name of Pebble's default merger, since files of format 3 name that one;
-// they have no operands.
+// merger has the name of Pebble's default merger, as the files of 0.3.0.
 var merger = &pebble.Merger{
 	Name: pebble.DefaultMerger.Name,
 	Merge: func(_, value []byte) (pebble.ValueMerger, error) {

@@ -119,35 +119,11 @@ func TestHeadCost(t *testing.T) {
 	}
 }
 
-// TestOlderTouch: the merge operand of a touch of formats 4 and 5 keeps the rest of a head.
-func TestOlderTouch(t *testing.T) {
-	held := Meta{Version: 3, TS: 4, TTL: 60, Held: true, Size: 2, Sum: SumOf([]byte("{}")), Content: 2}
-	value, err := applyOperand([]byte{operandMark, 7, 8}, appendRecord(nil, held, []byte("{}")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	held.Version, held.TS = 7, 8
-	if r, err := decodeRecord(value); err != nil || r.Meta != held || string(r.Body) != "{}" {
-		t.Errorf("%+v %s, %v", r.Meta, r.Body, err)
-	}
-	for _, operand := range [][]byte{{operandMark}, {operandMark, 7}, {operandMark, 0x80}} {
-		if _, err := applyOperand(operand, appendRecord(nil, held, []byte("{}"))); err == nil {
-			t.Errorf("operand %x is applied", operand)
-		}
-	}
-}
-
-// TestOlderFormatsOpen: a projection of format 3 or 4 opens as it is, with its holds, and has
-// the current format from the next fold on. Open refuses other formats.
-func TestOlderFormatsOpen(t *testing.T) {
-	fs := vfs.NewMem()
-	l := &logbook{now: 1000}
-	l.collection(schema.CollectionCreated, "c", `{"defaultTtl":100}`)
-	a := l.created("c", "a", `{"id":"a"}`)
-	s := openIn(t, fs)
-	catchUp(t, s, l)
-	write := func(format int) {
-		t.Helper()
+// TestOtherFormatsAreRefused: Open takes the format that it writes, that of 0.3.0, and no other.
+func TestOtherFormatsAreRefused(t *testing.T) {
+	for _, format := range []int{formatVersion - 1, formatVersion + 1} {
+		fs := vfs.NewMem()
+		s := openIn(t, fs)
 		cursor := s.Cursor()
 		cursor.Format = format
 		if err := s.db.Set([]byte{keyCursor}, cursor.encode(), pebble.NoSync); err != nil {
@@ -156,28 +132,9 @@ func TestOlderFormatsOpen(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, format := range []int{3, 4} {
-		write(format)
-		s = openIn(t, fs)
-		if got := read(t, s, "c", "a"); got != `{"id":"a"}` {
-			t.Errorf("the document of format %d is %s", format, got)
+		if s, err := Open("projection", Options{FS: fs}); err == nil {
+			t.Errorf("format %d opens", format)
+			_ = s.Close()
 		}
-		c := collection(t, s, "c")
-		if reason, err := s.Reason(c, "a"); format == 4 && reason != "in suit" || err != nil {
-			t.Errorf("format 4 held it for %q, %v", reason, err)
-		}
-		a = l.document(schema.DocumentTouched, "c", "a", a, "")
-		l.document(schema.DocumentHeld, "c", "a", a, `{"reason":"in suit"}`)
-		catchUp(t, s, l)
-		var onDisk string
-		if err := s.document([]byte{keyCursor}, func(value []byte) error { onDisk = string(value); return nil }); err != nil || !strings.Contains(onDisk, `"format":6`) {
-			t.Errorf("after a fold the cursor is %s, %v", onDisk, err)
-		}
-	}
-	write(2)
-	if s, err := Open("projection", Options{FS: fs}); err == nil {
-		t.Error("format 2 opens")
-		_ = s.Close()
 	}
 }

@@ -43,7 +43,6 @@ func (s *Store) download(ctx context.Context, store jetstream.ObjectStore, one s
 	}
 	cursor, digest, err := read(ctx, s.fs, dir)
 	want := one.cursor
-	want.Format = cursor.Format // the format before is read as this one
 	switch {
 	case err != nil:
 		return fmt.Errorf("snapshot %d: %w", one.Seq, err)
