@@ -274,81 +274,99 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 	if c == nil {
 		return refused(schema.NoCollection(mu.Collection))
 	}
-	prior, err := m.prior(c, mu)
+	prior, err := m.living(c, mu)
 	if err != nil {
 		return Outcome{}, err
 	}
-	lives := prior.Version != 0
-	creates := mu.Op == schema.DocumentCreate || mu.Op == schema.DocumentRestore
-	if lives && prior.Deadline(c).Passed(m.now()) {
-		lives = false
-		// DocumentExpired comes before any later event of the document, even a rejection.
-		if mu.Recorded || creates || mu.Op == schema.DocumentUpsert && mu.IfMatch == "" {
-			m.expire(c, mu.ID, prior)
-			prior = projections.Record{}
-		}
-	}
-	switch {
-	case creates && lives:
-		return refused(schema.ErrDocumentExists.With("there is a document %q in %s: change it with document.replace or document.upsert", string(mu.ID), c.Name))
-	case creates:
-	case !lives && (mu.Op != schema.DocumentUpsert || mu.IfMatch != ""):
-		return refused(NoDocument(c, mu.ID))
-	case lives:
-		if fault := checkMatch(mu, prior.Version); fault != nil {
-			return refused(fault)
-		}
+	if fault := unmet(c, mu, prior.Meta); fault != nil {
+		return refused(fault)
 	}
 	switch mu.Op {
 	case schema.DocumentDelete:
-		if prior.Held {
-			return refused(schema.ErrDocumentHeld.With("document %q in %s is held: release it first", string(mu.ID), c.Name))
-		}
 		m.deleteDocument(c, mu, prior)
 		return Outcome{Code: 204}, nil
-	case schema.DocumentRelease:
-		if !prior.Held {
-			return refused(schema.ErrNotHeld.With("document %q in %s is not held", string(mu.ID), c.Name))
-		}
-		return m.hold(c, mu, prior.Meta)
-	case schema.DocumentHold:
+	case schema.DocumentHold, schema.DocumentRelease:
 		return m.hold(c, mu, prior.Meta)
 	case schema.DocumentTouch:
 		return m.touchDocument(c, mu, prior.Meta)
 	}
-	d := mu.Document
-	if mu.Op == schema.DocumentPatch {
-		var fault *schema.Error
-		if d, fault = schema.Patch(mu.ID, prior.Body, mu.Body); fault == nil {
-			fault = m.checkSize(len(d.Body))
-		}
-		if fault != nil {
-			return refused(fault)
-		}
-	}
-	var restored schema.Version
-	if mu.Op == schema.DocumentRestore {
-		var fault *schema.Error
-		var recall bool
-		if d, restored, recall, fault = m.former(c, mu); recall {
-			return Outcome{}, errRecall
-		}
-		if fault == nil {
-			fault = m.checkSize(len(d.Body))
-		}
-		if fault != nil {
-			return refused(fault)
-		}
-	}
-	if mu.End != (schema.End{}) {
-		if fault, err := m.setEnd(c, mu, &d, prior.Meta); fault != nil || err != nil {
-			return Outcome{Fault: fault}, err
-		}
-	}
-	if fault := d.TTLError(); fault != nil && c.DefaultTTL != schema.Off {
-		return refused(fault)
+	d, restored, fault, err := m.written(c, mu, prior)
+	if fault != nil || err != nil {
+		return Outcome{Fault: fault}, err
 	}
 	return m.putDocument(c, mu, d, prior, restored)
+}
+
+// preconditions are what each operation asks of the live document before it: that there is
+// none or one, which an If-Match asks, too, and that it is held or not. They are checked in
+// the order of these fields, If-Match after present.
+var preconditions = [...]struct{ absent, present, held, free bool }{
+	schema.DocumentCreate:  {absent: true},
+	schema.DocumentRestore: {absent: true},
+	schema.DocumentUpsert:  {},
+	schema.DocumentReplace: {present: true},
+	schema.DocumentPatch:   {present: true},
+	schema.DocumentTouch:   {present: true},
+	schema.DocumentHold:    {present: true},
+	schema.DocumentRelease: {present: true, held: true},
+	schema.DocumentDelete:  {present: true, free: true},
+}
+
+// unmet returns the error of a mutation one of whose preconditions the live document before
+// it does not meet; its version is 0 if there is none.
+func unmet(c *schema.Collection, mu *schema.Mutation, prior projections.Meta) *schema.Error {
+	asks, lives := preconditions[mu.Op], prior.Version != 0
+	switch {
+	case asks.absent && lives:
+		return schema.ErrDocumentExists.With("there is a document %q in %s: change it with document.replace or document.upsert", string(mu.ID), c.Name)
+	case !lives && (asks.present || !asks.absent && mu.IfMatch != ""):
+		return NoDocument(c, mu.ID)
+	case lives && !mu.Matches(prior.Version):
+		return checkMatch(mu, prior.Version)
+	case asks.held && !prior.Held:
+		return schema.ErrNotHeld.With("document %q in %s is not held", string(mu.ID), c.Name)
+	case asks.free && prior.Held:
+		return schema.ErrDocumentHeld.With("document %q in %s is held: release it first", string(mu.ID), c.Name)
+	}
+	return nil
+}
+
+// living returns the live document before a mutation, as prior does, or the zero Record. The
+// DocumentExpired of one whose deadline has passed comes before any later event of the
+// document, even a rejection.
+func (m *Machine) living(c *schema.Collection, mu *schema.Mutation) (projections.Record, error) {
+	prior, err := m.prior(c, mu)
+	if err != nil || prior.Version == 0 || !prior.Deadline(c).Passed(m.now()) {
+		return prior, err
+	}
+	if mu.Recorded || preconditions[mu.Op].absent || mu.Op == schema.DocumentUpsert && mu.IfMatch == "" {
+		m.expire(c, mu.ID, prior)
+	}
+	return projections.Record{}, nil
+}
+
+// written returns the content that a write gives a document, and the version that a restore
+// takes it from.
+func (m *Machine) written(c *schema.Collection, mu *schema.Mutation, prior projections.Record) (d schema.Document, restored schema.Version, fault *schema.Error, err error) {
+	switch d = mu.Document; mu.Op {
+	case schema.DocumentPatch:
+		d, fault = schema.Patch(mu.ID, prior.Body, mu.Body)
+	case schema.DocumentRestore:
+		var recall bool
+		if d, restored, recall, fault = m.former(c, mu); recall {
+			return d, 0, nil, errRecall
+		}
+	}
+	if fault == nil {
+		fault = m.checkSize(len(d.Body))
+	}
+	if fault == nil && mu.End != (schema.End{}) {
+		fault, err = m.setEnd(c, mu, &d, prior.Meta)
+	}
+	if fault == nil && err == nil && c.DefaultTTL != schema.Off {
+		fault = d.TTLError()
+	}
+	return d, restored, fault, err
 }
 
 // prior returns the document before the mutation, with its content only if needed.
