@@ -1,0 +1,197 @@
+package embedded
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/lapsedb/lapse/processor/gate"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// accounts are the accounts of a user's file, with what they import from lapse's.
+type accounts struct {
+	*Options
+	of           map[string]any
+	users        int
+	imports      []imported       // from lapse's
+	sources      map[string]place // the other accounts that are imported from
+	open         []openUser
+	file, memory int64 // bytes that the limits of further accounts may add up to
+}
+
+// openUser is a user without a password.
+type openUser struct {
+	name string
+	place
+}
+
+// imported is a subject that an account imports from one of lapse's.
+type imported struct{ by, from, kind, subject string }
+
+// read reads the accounts of a file.
+func (a *accounts) read(value any, at place) error {
+	named, ok := value.(map[string]any)
+	if !ok {
+		return at.errorf("accounts: use NAME { … } for each account")
+	}
+	for name, v := range inOrder(named) {
+		value, at := open(v, at)
+		if IsOwnAccount(name) {
+			return at.errorf("account %s: lapse or NATS has an account of this name: choose another one", name)
+		}
+		keys, ok := value.(map[string]any)
+		if !ok {
+			return at.errorf("account %s: use %s { … }", name, name)
+		}
+		a.of[name] = v
+		for key, v := range inOrder(keys) {
+			value, at := open(v, at)
+			var err error
+			switch strings.ToLower(key) {
+			case "jetstream":
+				err = a.limits(name, value, at)
+			case "users":
+				err = each(value, at, a.user)
+			case "imports":
+				err = each(value, at, func(one map[string]any, at place) error { return a.imported(name, one, at) })
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	for name, at := range a.sources {
+		if _, ok := a.of[name]; !ok {
+			return at.errorf("account %s: there is none to import from", name)
+		}
+	}
+	return nil
+}
+
+// each calls f for each map of a list, until it returns an error.
+func each(list any, above place, f func(one map[string]any, at place) error) error {
+	all, _ := list.([]any)
+	for _, v := range all {
+		value, at := open(v, above)
+		one, _ := value.(map[string]any)
+		if err := f(one, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limits reads the limits of an account's streams. NATS starts, or goes on, without
+// JetStream for the accounts whose limits it cannot grant.
+func (a *accounts) limits(account string, value any, at place) error {
+	keys, _ := value.(map[string]any)
+	for key, v := range keys {
+		value, at := open(v, at)
+		bytes, _ := value.(int64)
+		left := &a.file
+		switch strings.ToLower(key) {
+		case "max_memory", "max_mem", "mem", "memory":
+			left = &a.memory
+		case "max_store", "max_file", "max_disk", "store", "disk":
+		default:
+			continue
+		}
+		if bytes > *left {
+			return at.errorf("account %s: %s: %d bytes are left for it: lower it", account, key, *left)
+		}
+		*left -= max(bytes, 0)
+	}
+	return nil
+}
+
+// user reads a user of an account.
+func (a *accounts) user(keys map[string]any, at place) error {
+	a.users++
+	var name string
+	var secret bool
+	for key, v := range keys {
+		value, at := open(v, at)
+		text, ok := value.(string)
+		switch strings.ToLower(key) {
+		case "user", "username", "nkey":
+			if IsOwnUser(text) || ok && text == a.Operator {
+				return at.errorf("user %s: lapse has this user: choose another one", text)
+			}
+			name = text
+			secret = secret || strings.EqualFold(key, "nkey")
+		case "pass", "password":
+			secret = secret || text != ""
+		default:
+			continue
+		}
+		if !ok {
+			return at.errorf("%s: put it in quotes, also within a variable", key)
+		}
+	}
+	if !secret {
+		a.open = append(a.open, openUser{name, at})
+	}
+	return nil
+}
+
+// imported reads an import of an account, and refuses one from an account of lapse that
+// would open more than lapse's accounts are made for.
+func (a *accounts) imported(by string, keys map[string]any, at place) error {
+	for key, v := range keys {
+		kind := strings.ToLower(key)
+		if kind != "service" && kind != "stream" {
+			continue
+		}
+		value, at := open(v, at)
+		source, _ := value.(map[string]any)
+		found := imported{by: by, kind: kind}
+		for key, v := range source {
+			value, _ := open(v, at)
+			switch strings.ToLower(key) {
+			case "account":
+				found.from = fmt.Sprint(value)
+			case "subject":
+				found.subject = fmt.Sprint(value)
+			}
+		}
+		if found.from != "LAPSE" && found.from != "CLIENTS" {
+			a.sources[found.from] = at
+			continue
+		}
+		if err := found.check(a.Databases); err != nil {
+			return at.errorf("account %s: %v", by, err)
+		}
+		a.imports = append(a.imports, found)
+	}
+	return nil
+}
+
+// check returns why lapse does not export the subject.
+func (i imported) check(databases []schema.DatabaseName) error {
+	if !server.IsValidSubject(i.subject) {
+		return fmt.Errorf("%q is no subject", i.subject)
+	}
+	within := func(role gate.Role) bool {
+		return slices.ContainsFunc(role.Subjects(databases...), func(s string) bool { return server.SubjectMatchesFilter(i.subject, s) })
+	}
+	durable := i.subject[strings.LastIndex(i.subject, ".")+1:]
+	switch {
+	case i.from == "LAPSE" && i.kind == "stream":
+		tokens := strings.Split(i.subject, ".")
+		if len(tokens) > 2 && tokens[0] == "_INBOX" && tokens[1] != "*" {
+			return nil
+		}
+		return fmt.Errorf("stream %s of LAPSE: import an inbox prefix of your own, as _INBOX.app.>", i.subject)
+	case i.from == "LAPSE":
+		if within(gate.ImportStreams) && durable != "*" && !strings.HasPrefix(durable, schema.ServerConsumer) {
+			return nil
+		}
+		return fmt.Errorf("service %s of LAPSE: import $JS.API.CONSUMER.MSG.NEXT.<log>.<durable> of one durable, all else from CLIENTS", i.subject)
+	case i.kind == "service" && within(gate.ImportClients):
+		return nil
+	}
+	return fmt.Errorf("%s %s of %s: lapse does not export this: import what `lapse config account` prints, or less", i.kind, i.subject, i.from)
+}
