@@ -168,7 +168,7 @@ func (w *Mutation) matches(version uint64) bool {
 }
 
 func (m *Model) judgeDocument(w Mutation, c *Collection, sent map[string]any, now int64) Verdict {
-	d, there, lives := c.Find(w.ID, now)
+	d, _, lives := c.Find(w.ID, now)
 	creates := w.Op == "document.create" || w.Op == "document.restore"
 	switch {
 	case creates && lives:
@@ -214,6 +214,13 @@ func (m *Model) judgeDocument(w Mutation, c *Collection, sent map[string]any, no
 		}
 		return done(200, "DocumentReleased", reason(d.Reason))
 	}
+	return m.judgeWrite(w, c, sent, now, done)
+}
+
+// judgeWrite is judgeDocument for what gives the document a content; done is the verdict if
+// nothing is wrong with it.
+func (m *Model) judgeWrite(w Mutation, c *Collection, sent map[string]any, now int64, done func(int, string, map[string]any) Verdict) Verdict {
+	d, there, lives := c.Find(w.ID, now)
 	content, restored, sets := written(w, d, sent), uint64(0), true
 	switch w.Op {
 	case "document.patch":

@@ -100,13 +100,7 @@ func (m *Model) document(c *Collection, e Event, now int64) error {
 		m.modified(c, d, e, now)
 		return nil
 	case "DocumentHeld", "DocumentReleased":
-		reason := Parse(e.Body)["reason"]
-		if e.Type == "DocumentReleased" && (!d.Held || d.Reason != reason) {
-			return fmt.Errorf("held is %t, for %v", d.Held, d.Reason)
-		}
-		d.Held, d.Reason = e.Type == "DocumentHeld", reason
-		c.Documents[e.ID] = d
-		return nil
+		return c.hold(d, e)
 	}
 	// The others carry the content that they end or warn of.
 	if c.images() && string(e.Body) != d.Body || !c.images() && len(e.Body) > 0 {
@@ -130,6 +124,17 @@ func (m *Model) document(c *Collection, e Event, now int64) error {
 	}
 	delete(c.Documents, e.ID)
 	m.last[key{e.Collection, e.ID}] = c.remains(d)
+	return nil
+}
+
+// hold applies the event of a hold or release of d.
+func (c *Collection) hold(d Document, e Event) error {
+	reason := Parse(e.Body)["reason"]
+	if e.Type == "DocumentReleased" && (!d.Held || d.Reason != reason) {
+		return fmt.Errorf("held is %t, for %v", d.Held, d.Reason)
+	}
+	d.Held, d.Reason = e.Type == "DocumentHeld", reason
+	c.Documents[e.ID] = d
 	return nil
 }
 

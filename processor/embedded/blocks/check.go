@@ -161,7 +161,6 @@ func (c *check) order(s *Stream) error {
 	}
 	last := uint64(0) // last message read
 	for i, f := range c.files {
-		name := filepath.Join(c.dir, fileName(f.Index))
 		gaps := f.Gaps
 		switch {
 		case f.First == 0:
@@ -175,38 +174,52 @@ func (c *check) order(s *Stream) error {
 			if gap.Last < begin || covered(removed, gap) || !isLog && covered(removed, span{gap.Last, gap.Last}) {
 				continue
 			}
-			what := "messages %d to %d, before those in this file, are missing"
-			if i > 0 && gap.Last < f.First && c.files[i-1].Index+1 < f.Index {
-				name = filepath.Join(c.dir, fileName(f.Index-1))
-				what = "messages %d to %d are missing, and so is this file"
-			} else if last == 0 && gap.Last < f.First {
-				what = "the log has lost its beginning: events %d to %d are missing, and no retention has trimmed them"
-			} else if gap.Last > f.First {
-				what = "messages %d to %d, between those in this file, are missing"
-			}
-			return &Damage{File: name, Last: f.Last, What: fmt.Sprintf(what, gap.First, gap.Last)}
+			return c.missing(i, gap, last)
 		}
 		last = max(last, f.Last)
 		s.Last = max(s.Last, f.Last)
-		if f.bad < 0 {
-			continue
+		if damage := c.corrupt(i, last); damage != nil {
+			return damage
+		} else if f.bad >= 0 {
+			s.Torn = filepath.Join(c.dir, fileName(f.Index))
 		}
-		later := slices.ContainsFunc(c.files[i+1:], func(f *summary) bool { return f.Records > 0 || f.sound })
-		what := "corrupt record at byte %d after message %d"
-		switch {
-		case f.sound || later:
-			what += "; valid records follow"
-		case f.torn:
-			s.Torn = name
-			continue
-		}
-		return &Damage{File: name, What: fmt.Sprintf(what, f.bad, last), End: !later && last > 0, After: last, Last: max(f.later, last+1)}
 	}
 	if last == 0 && len(removed) == 0 && indexed > s.Last && messages > 0 {
 		return &Damage{File: s.File, Last: indexed, What: fmt.Sprintf(
 			"it is empty, and held messages up to %d when the server stopped", indexed)}
 	}
 	return nil
+}
+
+// missing returns the damage of a gap before or in file i; last is the last message before
+// that file.
+func (c *check) missing(i int, gap span, last uint64) *Damage {
+	f := c.files[i]
+	file, what := f.Index, "messages %d to %d, before those in this file, are missing"
+	switch {
+	case i > 0 && gap.Last < f.First && c.files[i-1].Index+1 < f.Index:
+		file, what = f.Index-1, "messages %d to %d are missing, and so is this file"
+	case last == 0 && gap.Last < f.First:
+		what = "the log has lost its beginning: events %d to %d are missing, and no retention has trimmed them"
+	case gap.Last > f.First:
+		what = "messages %d to %d, between those in this file, are missing"
+	}
+	return &Damage{File: filepath.Join(c.dir, fileName(file)), Last: f.Last, What: fmt.Sprintf(what, gap.First, gap.Last)}
+}
+
+// corrupt returns the damage of a corrupt record in file i, nil if there is none, or if it is
+// the end of what was being written; last is the last message up to it.
+func (c *check) corrupt(i int, last uint64) error {
+	f := c.files[i]
+	later := slices.ContainsFunc(c.files[i+1:], func(f *summary) bool { return f.Records > 0 || f.sound })
+	what := "corrupt record at byte %d after message %d"
+	switch {
+	case f.bad < 0, f.torn && !f.sound && !later:
+		return nil
+	case f.sound || later:
+		what += "; valid records follow"
+	}
+	return &Damage{File: filepath.Join(c.dir, fileName(f.Index)), What: fmt.Sprintf(what, f.bad, last), End: !later && last > 0, After: last, Last: max(f.later, last+1)}
 }
 
 // merge sorts spans and joins those that touch.
