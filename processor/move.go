@@ -43,7 +43,7 @@ func (p *Processor) HandOver(ctx context.Context, to string) error {
 	}
 }
 
-// mostBehind is the distance from the end of the log beyond which it is not measured.
+// mostBehind: lag is reported up to it.
 const mostBehind = time.Second
 
 // Behind returns how many events of the log are not folded, and how long it takes to fold

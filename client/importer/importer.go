@@ -21,7 +21,7 @@ type Count struct {
 	Replaced int     `json:"replaced"`
 	Again    int     `json:"again,omitempty"` // of Replaced: sent again since an answer was lost; some may be new, with two events
 	Existed  int     `json:"existed"`         // left alone by create
-	Past     int     `json:"past"`            // their moment had passed
+	Past     int     `json:"past"`            // already expired
 	Refused  int     `json:"refused"`
 	Moments  Moments `json:"moments"`
 

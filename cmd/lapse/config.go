@@ -31,7 +31,7 @@ serve, refuses what serve refuses, and starts nothing.`,
 			return f.environment.blame(err)
 		}
 		if unknown := f.environment.unknown; unknown != nil {
-			a.complain("these environment variables are of no flag: correct their names or remove them: " + strings.Join(unknown, ", "))
+			a.complain("no flag has these environment variables: correct their names or remove them: " + strings.Join(unknown, ", "))
 		}
 		if _, err := f.console.options(); err != nil {
 			return f.environment.blame(err)

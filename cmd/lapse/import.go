@@ -201,7 +201,7 @@ func (w *rejectWriter) advice() string {
 	case w.count > mostRejectsShown:
 		return fmt.Sprintf(", the first %d are above: --rejects FILE keeps them all", mostRejectsShown)
 	}
-	return ": mend them and import them again"
+	return ": fix and import them again"
 }
 
 func (w *rejectWriter) close() error {
@@ -240,7 +240,7 @@ func describeImport(c importer.Count, rules importer.Rules, collection string, t
 		}
 	}
 	add(c.Again, " (%d of them sent again after a lost answer: new ones count as replaced, and have two events)")
-	add(c.Existed, "; %d there already and left alone")
+	add(c.Existed, "; %d already existed, skipped")
 	add(c.Past, "; %d past their moment and left out")
 	add(c.Refused, "; %d refused")
 	if took > time.Second {

@@ -230,7 +230,7 @@ func (a *app) serve(ctx context.Context, f serveFlags, flags *pflag.FlagSet) (er
 	log := a.openLog(f.log, f.configuration(flags)...)
 	f.Processor.Logger = log.Logger
 	if unknown := f.environment.unknown; unknown != nil {
-		log.Warn("these environment variables are of no flag: correct their names or remove them", "names", strings.Join(unknown, ","))
+		log.Warn("no flag has these environment variables: correct their names or remove them", "names", strings.Join(unknown, ","))
 	}
 	defer a.hangUp(ctx, f)()
 	manager := serviceManager{notify: notifySystemd, logger: log.Logger}

@@ -73,6 +73,6 @@ func (m *serviceManager) ping(interval time.Duration, live func() (reasons []str
 
 func (m *serviceManager) tell(state string) {
 	if err := m.notify(state); err != nil {
-		m.logger.Warn("the service manager does not hear of "+state, "err", err)
+		m.logger.Warn("cannot notify the service manager of "+state, "err", err)
 	}
 }

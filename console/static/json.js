@@ -9,13 +9,13 @@ function skipSpace(text, i) {
   return i;
 }
 
-// skipString returns the index behind the string that begins at i.
+// skipString returns the index after the string that begins at i.
 function skipString(text, i) {
   for (i++; text[i] !== '"'; i++) if (text[i] === '\\') i++;
   return i + 1;
 }
 
-// skip returns the index behind the value that begins at i. The text is valid JSON.
+// skip returns the index after the value that begins at i. The text is valid JSON.
 function skip(text, i) {
   let depth = 0;
   do {

@@ -131,7 +131,7 @@ func checkIncludes(file string, above []fs.FileInfo, count *int) error {
 
 // checkFiles returns an error if NATS must not read a file that the configuration names.
 func checkFiles(v any, above place) error {
-	value, at := open(v, above)
+	value, at := unwrap(v, above)
 	switch value := value.(type) {
 	case []any:
 		for _, v := range value {
@@ -141,7 +141,7 @@ func checkFiles(v any, above place) error {
 		}
 	case map[string]any:
 		for key, v := range inOrder(value) {
-			if name, at := open(v, at); slices.Contains([]string{"cert_file", "key_file", "ca_file", "credentials"}, strings.ToLower(key)) {
+			if name, at := unwrap(v, at); slices.Contains([]string{"cert_file", "key_file", "ca_file", "credentials"}, strings.ToLower(key)) {
 				if err := CheckFile(fmt.Sprint(name)); err != nil {
 					return at.errorf("%s: %v", key, err)
 				}

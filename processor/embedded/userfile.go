@@ -15,7 +15,7 @@ type userFile struct {
 	accounts
 }
 
-// setElsewhere says for keys of a file how they are set instead.
+// setElsewhere maps keys that the file must not set to the flag that sets them.
 var setElsewhere = map[string]string{
 	"listen": "give --listen HOST:PORT", "port": "give --listen HOST:PORT", "host": "give --listen HOST:PORT", "net": "give --listen HOST:PORT",
 	"store_dir": "give --store-dir DIR", "storedir": "give --store-dir DIR", "jetstream": "give --store-dir DIR, and the limits in the accounts",
@@ -24,8 +24,7 @@ var setElsewhere = map[string]string{
 	"operator": "use nats-server for accounts as JWTs, and --nats-url",
 }
 
-// readFile reads the configuration file and checks it, as far as its text says what it
-// means. The streams of all accounts may take room bytes; 0 if that is unknown.
+// readFile reads the configuration file and checks what can be checked without starting NATS. The streams of all accounts may take room bytes; 0 if that is unknown.
 func (o *Options) readFile(room int64) (*userFile, error) {
 	if err := CheckFile(o.Config); err != nil {
 		return nil, &ConfigError{"--nats-config " + err.Error()}
@@ -45,7 +44,7 @@ func (o *Options) readFile(room int64) (*userFile, error) {
 	}}
 	for name, v := range inOrder(parsed) {
 		key := strings.ToLower(name)
-		value, at := open(v, u.place)
+		value, at := unwrap(v, u.place)
 		switch key {
 		case "accounts":
 			err = u.accounts.read(value, at)

@@ -14,12 +14,12 @@ import (
 // accounts are the accounts of a user's file, with what they import from lapse's.
 type accounts struct {
 	*Options
-	of           map[string]any
-	users        int
-	imports      []imported       // from lapse's
-	sources      map[string]place // the other accounts that are imported from
-	open         []openUser
-	file, memory int64 // bytes that the limits of further accounts may add up to
+	of              map[string]any
+	users           int
+	imports         []imported       // from lapse's
+	sources         map[string]place // the other accounts that are imported from
+	withoutPassword []openUser
+	file, memory    int64 // bytes that the limits of further accounts may add up to
 }
 
 // openUser is a user without a password.
@@ -38,7 +38,7 @@ func (a *accounts) read(value any, at place) error {
 		return at.errorf("accounts: use NAME { … } for each account")
 	}
 	for name, v := range inOrder(named) {
-		value, at := open(v, at)
+		value, at := unwrap(v, at)
 		if IsOwnAccount(name) {
 			return at.errorf("account %s: lapse or NATS has an account of this name: choose another one", name)
 		}
@@ -48,7 +48,7 @@ func (a *accounts) read(value any, at place) error {
 		}
 		a.of[name] = v
 		for key, v := range inOrder(keys) {
-			value, at := open(v, at)
+			value, at := unwrap(v, at)
 			var err error
 			switch strings.ToLower(key) {
 			case "jetstream":
@@ -75,7 +75,7 @@ func (a *accounts) read(value any, at place) error {
 func each(list any, above place, f func(one map[string]any, at place) error) error {
 	all, _ := list.([]any)
 	for _, v := range all {
-		value, at := open(v, above)
+		value, at := unwrap(v, above)
 		one, _ := value.(map[string]any)
 		if err := f(one, at); err != nil {
 			return err
@@ -89,7 +89,7 @@ func each(list any, above place, f func(one map[string]any, at place) error) err
 func (a *accounts) limits(account string, value any, at place) error {
 	keys, _ := value.(map[string]any)
 	for key, v := range keys {
-		value, at := open(v, at)
+		value, at := unwrap(v, at)
 		bytes, _ := value.(int64)
 		left := &a.file
 		switch strings.ToLower(key) {
@@ -100,7 +100,7 @@ func (a *accounts) limits(account string, value any, at place) error {
 			continue
 		}
 		if bytes > *left {
-			return at.errorf("account %s: %s: %d bytes are left for it: lower it", account, key, *left)
+			return at.errorf("account %s: %s: at most %d bytes remain; lower it", account, key, *left)
 		}
 		*left -= max(bytes, 0)
 	}
@@ -113,7 +113,7 @@ func (a *accounts) user(keys map[string]any, at place) error {
 	var name string
 	var secret bool
 	for key, v := range keys {
-		value, at := open(v, at)
+		value, at := unwrap(v, at)
 		text, ok := value.(string)
 		switch strings.ToLower(key) {
 		case "user", "username", "nkey":
@@ -132,7 +132,7 @@ func (a *accounts) user(keys map[string]any, at place) error {
 		}
 	}
 	if !secret {
-		a.open = append(a.open, openUser{name, at})
+		a.withoutPassword = append(a.withoutPassword, openUser{name, at})
 	}
 	return nil
 }
@@ -145,11 +145,11 @@ func (a *accounts) imported(by string, keys map[string]any, at place) error {
 		if kind != "service" && kind != "stream" {
 			continue
 		}
-		value, at := open(v, at)
+		value, at := unwrap(v, at)
 		source, _ := value.(map[string]any)
 		found := imported{by: by, kind: kind}
 		for key, v := range source {
-			value, _ := open(v, at)
+			value, _ := unwrap(v, at)
 			switch strings.ToLower(key) {
 			case "account":
 				found.from = fmt.Sprint(value)

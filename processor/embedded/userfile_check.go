@@ -30,7 +30,7 @@ func (u *userFile) has(account *server.Account) bool {
 func (u *userFile) line(keys ...string) place {
 	for _, key := range keys {
 		if v, ok := u.keys[key]; ok {
-			_, at := open(v, u.place)
+			_, at := unwrap(v, u.place)
 			return at
 		}
 	}
@@ -60,7 +60,7 @@ func (u *userFile) check(o *server.Options) error {
 
 // checkUsers returns an error if a name alone would let somebody in.
 func (u *userFile) checkUsers(o *server.Options) error {
-	for _, user := range u.open {
+	for _, user := range u.withoutPassword {
 		if user.name != o.NoAuthUser && user.name != o.Websocket.NoAuthUser && !o.Websocket.TLSMap && !o.LeafNode.TLSMap {
 			return user.errorf("user %s: the password is empty: whoever knows the name would be let in", user.name)
 		}
@@ -111,12 +111,12 @@ func (u *userFile) checkAnonymous(o *server.Options) error {
 		return slices.ContainsFunc(o.Users, func(user *server.User) bool { return user.Username == name && u.has(user.Account) }) ||
 			slices.ContainsFunc(o.Nkeys, func(user *server.NkeyUser) bool { return user.Nkey == name && u.has(user.Account) })
 	}
-	const another = "%s is no user of this file: name one, or leave it out"
+	const unknown = "unknown user %s: name a user of this file, or omit it"
 	switch {
 	case o.Websocket.NoAuthUser != "" && !own(o.Websocket.NoAuthUser):
-		return u.line("websocket", "ws").errorf("websocket: no_auth_user: "+another, o.Websocket.NoAuthUser)
+		return u.line("websocket", "ws").errorf("websocket: no_auth_user: "+unknown, o.Websocket.NoAuthUser)
 	case u.keys["no_auth_user"] != nil && !own(o.NoAuthUser):
-		return u.line("no_auth_user").errorf("no_auth_user: "+another, o.NoAuthUser)
+		return u.line("no_auth_user").errorf("no_auth_user: "+unknown, o.NoAuthUser)
 	}
 	return nil
 }

@@ -36,9 +36,9 @@ type token interface {
 	IsUsedVariable() bool
 }
 
-// open returns a value of a parsed file, and its place, which is above that of a value
-// that has none, such as one from the environment.
-func open(v any, above place) (any, place) {
+// unwrap returns a parsed value and its line; a value without a line, such as one from the
+// environment, has its parent's.
+func unwrap(v any, above place) (any, place) {
 	if t, ok := v.(token); ok {
 		return t.Value(), place{t.SourceFile(), t.Line()}
 	}
@@ -49,8 +49,8 @@ func open(v any, above place) (any, place) {
 // is told.
 func inOrder(m map[string]any) iter.Seq2[string, any] {
 	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
-		_, at := open(m[a], place{})
-		_, other := open(m[b], place{})
+		_, at := unwrap(m[a], place{})
+		_, other := unwrap(m[b], place{})
 		return cmp.Or(cmp.Compare(at.line, other.line), strings.Compare(a, b))
 	})
 	return func(yield func(string, any) bool) {

@@ -19,7 +19,7 @@ func (w *written) line(text string, at place) {
 
 // write writes a value after what begins its line.
 func (w *written) write(begin string, v any, above place) {
-	v, at := open(v, above)
+	v, at := unwrap(v, above)
 	switch v := v.(type) {
 	case map[string]any:
 		w.line(begin+"{", at)

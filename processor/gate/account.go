@@ -13,8 +13,8 @@ import (
 )
 
 // Requests of other accounts, which import the subjects of the gate. NATS replaces their
-// reply subjects, and says in a header whose they are. It lets no client name such a
-// reply subject, so the header is true. It takes one reply to each request.
+// reply subjects, and names the account in a header. It lets no client name such a
+// reply subject, so the header is true. It accepts one reply to each request.
 
 // imported reports whether a request comes from another account. Its reply subject is one
 // that schema.IsReply accepts.

@@ -98,10 +98,9 @@ func (g *Gate) mayEdit(ctx context.Context, m *nats.Msg, c *server.ConsumerConfi
 	return errors.New("its sender must receive the reply by a wildcard of its own, such as _INBOX.<random>.*, to edit it, as client libraries do"), nil
 }
 
-// ownInbox reports whether the sender of a request receives the reply, as far as the gate
-// can tell. An auditor, who creates consumers as others do, could name an inbox that is no
+// ownInbox reports whether reply is plausibly an inbox of the sender. An auditor, who creates consumers as others do, could name an inbox that is no
 // auditor's. It can't guess where another client listens to all of its replies, and an
-// inbox that it knows as a deliver_subject has no other beside it. Where somebody listens
+// inbox that it knows as a deliver_subject is the only one there. Where somebody listens
 // to the inboxes of all clients, there is no telling.
 func (g *Gate) ownInbox(ctx context.Context, inbox string) (bool, error) {
 	client := strings.TrimSuffix(inbox, "."+lastToken(inbox))
@@ -109,17 +108,16 @@ func (g *Gate) ownInbox(ctx context.Context, inbox string) (bool, error) {
 	if all == "" {
 		return false, nil
 	}
-	heard, err := g.heard(ctx, client+"."+rand.Text())
+	heard, err := g.hasSubscriber(ctx, client+"."+rand.Text())
 	if err != nil || !heard {
 		return false, err
 	}
-	heard, err = g.heard(ctx, all+rand.Text()+"."+rand.Text())
+	heard, err = g.hasSubscriber(ctx, all+rand.Text()+"."+rand.Text())
 	return !heard, err
 }
 
-// heard reports whether anybody listens to a subject, and publishes an empty message to it.
-// NATS reports that nobody does before it answers a flush.
-func (g *Gate) heard(ctx context.Context, subject string) (bool, error) {
+// hasSubscriber probes subject with an empty message. NATS reports that nobody does before it answers a flush.
+func (g *Gate) hasSubscriber(ctx context.Context, subject string) (bool, error) {
 	sub, err := g.clients.SubscribeSync("$KV." + rand.Text()) // as the gate may; NATS refuses replies below $JS.
 	if err != nil {
 		return false, err

@@ -69,7 +69,7 @@ func isOf(e *schema.Event, name schema.CollectionName, id schema.DocumentID) boo
 	return e.Collection == name && e.ID == id && e.Type.OnDocument()
 }
 
-// contentOf returns the sequence of an event that is nearer to the content than e.
+// contentOf returns the sequence of the event that e points to for its content.
 func contentOf(e *schema.Event) uint64 {
 	if e.Content != 0 && e.Content < e.Previous {
 		return uint64(e.Content)

@@ -56,7 +56,7 @@ type queue struct {
 	late     []lateEntry
 
 	// again counts the entries up to overflow, the position when late last overflowed,
-	// that were visited in vain since.
+	// revisited without effect since.
 	again    int
 	overflow projections.Entry
 }

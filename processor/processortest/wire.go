@@ -71,9 +71,8 @@ type Wire struct {
 	Monitor      *monitor.Monitor // of Processor
 }
 
-// New starts a processor over an empty store; change may change its
-// options.
-func New(t testing.TB, change ...func(*processor.Options)) *Wire {
+// New starts a processor over an empty store; edit adjusts the options.
+func New(t testing.TB, edit ...func(*processor.Options)) *Wire {
 	t.Helper()
 	w := &Wire{T: t, Dir: t.TempDir(), Logs: &LogBuffer{}}
 	w.Options = processor.Options{
@@ -84,7 +83,7 @@ func New(t testing.TB, change ...func(*processor.Options)) *Wire {
 		Version:    "1.2.3",
 		Node:       "node",
 	}
-	for _, c := range change {
+	for _, c := range edit {
 		c(&w.Options)
 	}
 	w.StartServer()
@@ -131,7 +130,7 @@ func (w *Wire) StartServer() {
 // anything runs and jumps to the next timer when nothing does. So a test may wait for
 // minutes and still know the exact second. Sockets would keep time from passing, so the
 // server has none, and therefore no accounts.
-func Bubble(t *testing.T, test func(*Wire), change ...func(*processor.Options)) {
+func Bubble(t *testing.T, test func(*Wire), edit ...func(*processor.Options)) {
 	t.Helper()
 	ForgetTimers()
 	defer ForgetTimers()
@@ -145,7 +144,7 @@ func Bubble(t *testing.T, test func(*Wire), change ...func(*processor.Options)) 
 			Version:    "1.2.3",
 			Node:       "node",
 		}
-		for _, c := range change {
+		for _, c := range edit {
 			c(&w.Options)
 		}
 		w.StartInside(4 << 20)

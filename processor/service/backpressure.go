@@ -42,14 +42,14 @@ func (r *reading) throttle(nc *nats.Conn) {
 	}
 }
 
-// ahead returns how much of came is neither handled nor in others. If less than others
-// remains, some of that was handled after all, and others is corrected.
+// ahead returns how many received messages wait here, not counting others. If fewer than
+// others remain, some of those were handled after all, and others is corrected.
 func ahead(came, took uint64, others *atomic.Int64) int64 {
-	left := max(0, int64(came-took)) // it may have been handled since came was read
-	if others.Load() > left {
-		others.Store(left)
+	waiting := max(0, int64(came-took)) // some may have been handled since came was read
+	if others.Load() > waiting {
+		others.Store(waiting)
 	}
-	return left - others.Load()
+	return waiting - others.Load()
 }
 
 // wait waits until the connection is within the limits, which it normally is.

@@ -51,8 +51,8 @@ func (r *Request) getDocument() {
 	}
 }
 
-// touch answers a touch with a minimal age. One that renews nothing is answered as a get
-// is, without a turn of the writer, which decides all others.
+// touch answers a touch with minAge: if there is nothing to renew it reads, without the
+// writer.
 func (r *Request) touch(m *schema.Mutation) {
 	before, now := r.Store.Cursor().Seq, r.Live.Now()
 	c, ok := r.Store.Collection(m.Collection)

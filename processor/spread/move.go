@@ -29,7 +29,7 @@ type Duty struct {
 
 // Limits of a move.
 const (
-	// MostBehind is the distance from which on a process takes no database over.
+	// MostBehind: a process further behind takes over nothing.
 	MostBehind = time.Second
 	// AfterFailure is how long a database stays after a failed move.
 	AfterFailure = time.Minute

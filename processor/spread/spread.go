@@ -38,9 +38,8 @@ type Writers map[schema.DatabaseName]string
 // stays if the hash alone would have it move: the shares are even already. So a process
 // that is restarted does not get back what it had.
 //
-// Copies are those that follow the writer in the order of the database's hashes, but the
-// first of them may write, too, if there is one; copies below 1 are one, and all is more
-// than there are processes.
+// Copies are the writer and the next processes by hash; at least one of those may write, if
+// any may. copies < 1 means 1, more than the processes means all.
 func Plan(processes []Process, now Writers, copies int) map[schema.DatabaseName]Share {
 	candidates := make(map[schema.DatabaseName][]ranked)
 	writers, known := 0, make(map[string]bool)

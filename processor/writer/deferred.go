@@ -94,7 +94,8 @@ func (p *Proposal) after(other *Proposal) bool {
 	return p.stream() && other.stream() && p.Mutation.Cause > other.Mutation.Cause
 }
 
-// changed ends a change that is under way, if p is one; what is queued after it comes next.
+// changed: p, if it was the pending change of its collection, is done; what is queued after
+// it comes next.
 func (t *Term) changed(p *Proposal) {
 	if i := t.changeOf(p); i >= 0 && t.changes[i].Proposal == p {
 		t.retry = append(t.changes[i].queue, t.retry...)

@@ -13,8 +13,8 @@ import "time"
 // 100 slices, whatever their size, none had waited here for more than 50 µs: on few cores
 // requests wait in the kernel and in NATS. test/README.md, Storms, has the figures.
 //
-// Beside the machine only the size and the rest are kept, both limited, so that a failed
-// append cannot stop expiries.
+// Besides the machine's state, only size and remainder are kept, both limited, so that a
+// failed append cannot stop expiries.
 const (
 	leastSlice = 64
 	mostSlice  = 1024
