@@ -57,7 +57,7 @@ func TestRefusedFiles(t *testing.T) {
 		"accounts {\n \"$SYS\" {}\n}":   "FILE:2: account $SYS: ",
 		"accounts {\n A { users: [\n {user: client, password: x}\n] }\n}":                             "FILE:3: user client: ",
 		"accounts {\n A { users: [\n {nkey: " + operator + "}\n] }\n}":                                "FILE:3: user " + operator + ": ",
-		"accounts {\n A { jetstream {\n max_mem: 200MB\n} }\n B { jetstream {\n memory: 100M\n} }\n}": "FILE:6: account B: memory: 58720256 bytes are left",
+		"accounts {\n A { jetstream {\n max_mem: 200MB\n} }\n B { jetstream {\n memory: 100M\n} }\n}": "FILE:6: account B: memory: at most 58720256 bytes remain",
 		"accounts {\n A { users: [\n {user: a}\n] }\n}":                                               "FILE:3: user a: the password is empty",
 		"accounts {\n A { users: [\n {user: a, password: $EMPTY}\n] }\n}":                             "FILE:3: user a: the password is empty",
 		"accounts {\n A { users: [\n {user: a, password: 7777}\n] }\n}":                               "FILE:3: password: put it in quotes",
