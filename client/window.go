@@ -27,6 +27,18 @@ import (
 //
 // The missing messages come after their ack wait, and a message whose acknowledgement was
 // lost comes again: a repeat, which its sequence tells.
+//
+// A message is received (ready and unacked), handed out (unacked), then acknowledged or
+// returned, after which the window has forgotten it. The reader's goroutine alone calls these
+// methods. It may ask for the state of the consumer (inquire) and go on to receive: settle
+// compares by what was true when it asked, and refuses if a delivery has unsettled the window
+// since, or if it has another first message.
+//
+// Why it is safe: rule 2 holds since in a settled window every message that the consumer has
+// delivered and not seen acknowledged is here, so the first one is the oldest. Rule 3 holds
+// since the consumer's floor says that nothing before the first one is unacknowledged. In
+// both cases a message before it could only be one that the consumer has not delivered yet,
+// and the consumer delivers in the order of the log.
 type window struct {
 	pinned  bool                // false for a consumer of an earlier release, which allows one message in flight
 	ready   []delivery          // received and not yet handed out, in order

@@ -14,6 +14,19 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
+// The fence: the log accepts an event only if it follows the event that its writer knows as
+// the last one. JetStream checks that for each message, at the leader of the stream, against
+// what it has stored; the lease only keeps two processes from trying.
+//
+// An epoch lasts from Listen to the next Listen. In it appends are in flight, in the order of
+// their sequences; the last event of each asks for an acknowledgement at an inbox of the epoch,
+// so that a late acknowledgement of an earlier epoch is never taken for one of this.
+//
+// Whoever begins an epoch, a new term or one that recovers, reads the log to its end and
+// appends one event there (writer/recover.go). From then on, whatever was sent in earlier
+// epochs and has not arrived expects an event that is no longer the last: it is refused. So the
+// log holds a prefix of each epoch's appends, and the reader of its end knows which.
+
 // Ack is the acknowledgement of the append that ends with Seq.
 type Ack struct {
 	Seq   uint64

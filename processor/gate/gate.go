@@ -21,6 +21,26 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// How a message goes through a gate. It has two connections, clients and streams, each with an
+// inbox of its own, and no state that must survive it:
+//
+//	client ─► clients: an operation of the list ─► its rules ─► streams: JetStream's API
+//	       ◄─ the reply, cut to what the client may see ◄──────┘
+//	JetStream ─► the inbox of the client, which its account exports: events go past the gate
+//
+// A request is passed on only if its subject is in the list of operations (operations.go), its
+// body is what that operation takes, and all subjects that it names are inboxes. Everything
+// else gets an error of JetStream's form. So a client cannot have JetStream publish where lapse
+// or another client listens, which is why a gate exists.
+//
+// State is of three kinds, and each may be lost: the calls in flight (calls, later), of which a
+// client sees a time-out; what consumers of the gate pull (pulled), renewed by the next pull;
+// where consumers deliver (deliveries, under creating), read again from JetStream when it is
+// stale. Gates of one queue group share the requests, and nothing depends on which one gets one.
+//
+// subs exist while both connections do. follow alone makes and ends them: a gate that has lost
+// the streams is no member of the group, and the requests go to other gates.
+
 // Gate carries the JetStream requests of clients into the account of the streams, and
 // replies to those that clients may not make. JetStream publishes replies and messages
 // to any subject that a request names, so a request that names anything but an inbox

@@ -11,8 +11,35 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// sweep holds the expiry queues, and which of them are due. They hold folded documents
-// only: a queue is armed when an event that fills it is folded.
+// How what is due is found without a timer for each document. The projection keeps two
+// queues of each collection in the order of their deadlines (projections/due.go): documents
+// with a ttl of their own, and those that inherit. The sweep has a timer for each queue and
+// kind of event, set to the second of its first entry. A queue goes through these states:
+//
+//	disarmed ─► armed ─► due ─► walked ─► armed by the next entry, or disarmed
+//
+//   - It is armed when a collection is folded (arm), and moved forward when an event is folded
+//     whose entry is due earlier (folded).
+//   - The wheel makes it due (Expire). Due queues of a second are walked in the order of their
+//     keys, so that the log does not depend on the order of timers.
+//   - walk visits entries from position on, up to the limit of the turn. If there is more it
+//     stays due; else its timer is set to the first entry that it left.
+//
+// Only folded documents are in queues, and the sweep runs ahead of the fold. So an entry may
+// be of a version that an event in flight has ended, or that this sweep has expired already:
+// walk asks the overlay and skips it. Conversely, an event may be folded whose entry lies
+// before position, since the walk went past its place while the event was in flight: back
+// makes the next walk visit it.
+//
+// Hence exactly one DocumentExpired for each version that comes due: an entry leaves its queue
+// only when an event that ends the version is folded; until then a walk finds it, and the
+// overlay says whether such an event is in flight. If the append fails, Abort drops the overlay
+// and begins the walks anew: what was in flight is due again.
+//
+// NextDue may be early, as after a touch of the first document, and is never late: a timer is
+// set to the first entry at that time, and entries that are folded later move it forward alone.
+
+// sweep holds the expiry queues, and which of them are due.
 type sweep struct {
 	calls  []span // of Expire, whose events are pending
 	wheel  *expiry.Wheel[*queue]

@@ -9,6 +9,41 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A term decides ahead of the log: while its appends are in flight it judges further
+// proposals by the state that follows if all of them succeed (package machine). What a
+// proposal goes through:
+//
+//	queued ─► decided ─► unsent ─► in flight ─► acknowledged ─► folded, replied
+//	  ▲                               │
+//	  └── recover: the log lacks it ◄─┘
+//
+// Who may change what: one goroutine, in Term.Run, owns the machine, these lists and the
+// phase. Others only put proposals into the queues, read the log for restores (history.go),
+// and read the table of renewals, which has a lock of its own.
+//
+// What may be in flight: up to maxInFlight events in up to eventlog.MaxGroups appends, each
+// fenced by the one before it. So the log has a prefix of what was sent, in this order. An
+// atomic batch is fenced by a sequence alone, hence alone in flight (nextGroup).
+//
+// Why it is safe:
+//
+//   - Nothing is replied, and no read or consumer sees it, before the log has acknowledged it.
+//     A reply about an event waits until that is folded, so that its client reads its write.
+//   - A refusal is an answer about state in flight, too: it waits for the events that it was
+//     judged by (machine.Outcome.Seq). If those turn out not to be in the log, the proposal is
+//     decided again.
+//   - When an append fails, or is not acknowledged in time, the term does not guess. It reads
+//     the log to its end and moves the fence there, after which nothing that it sent can still
+//     arrive (recover.go). What the log has is replied; the rest is decided again, in order.
+//   - The sequence of an event is known when it is decided, since nobody else appends: another
+//     writer, or a foreign message, breaks the fence, and thereby ends or restarts the term.
+//   - The time of an event is that of its decision, so log time never goes back, and a document
+//     whose deadline has passed by that time is expired before any later event of it.
+//
+// A turn is bounded: expiries, then what was deferred, then queued proposals, each up to a
+// limit of number, bytes or work. So neither a storm of expiries nor a large batch keeps the
+// others waiting, and the loop beats often enough for the watchdog.
+
 // Limits of one turn and of what is in flight to the log.
 const (
 	turnRequests   = 512      // proposals decided in one turn
