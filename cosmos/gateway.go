@@ -266,7 +266,11 @@ func (x *exchange) explain(err error) error {
 	if listErr != nil || slices.Contains(names, x.db.name) {
 		return err
 	}
-	return notFound("database %s does not exist", x.db.name)
+	f := notFound("database %s does not exist", x.db.name)
+	if len(x.path) > 2 {
+		f.substatus = noContainer
+	}
+	return f
 }
 
 // preferMinimal reports whether a write is answered without content.

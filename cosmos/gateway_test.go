@@ -403,8 +403,8 @@ func TestPagesAcrossDeadlines(t *testing.T) {
 		{"SELECT VALUE c.n FROM c GROUP BY c.n", "[[0 1 2] [3 5 6] [7 8]]"},
 		{"SELECT c.k, COUNT(1) AS n, MAX(c.n) AS m FROM c GROUP BY c.k", `[[{"k":"0","n":5,"m":8} {"k":"1","n":4,"m":7}]]`},
 		{"SELECT VALUE l FROM c JOIN l IN c.l", "[[0 1 20] [21 60 61] [80 81 30] [31 50 51] [70 71]]"},
-		{"SELECT VALUE l FROM c JOIN l IN c.l OFFSET 2 LIMIT 9", "[[20 21 40] [60 61 80] [81 30 31] []]"}, // 4 expires between its rows
-		{"SELECT VALUE l FROM c JOIN l IN c.l WHERE c.n < 4 ORDER BY c.n DESC", "[[30 31 20] [21 0 1] []]"},
+		{"SELECT VALUE l FROM c JOIN l IN c.l OFFSET 2 LIMIT 9", "[[20 21 40] [60 61 80] [81 30 31]]"}, // 4 expires between its rows
+		{"SELECT VALUE l FROM c JOIN l IN c.l WHERE c.n < 4 ORDER BY c.n DESC", "[[30 31 20] [21 0 1]]"},
 		{"SELECT VALUE c.n FROM c WHERE EXISTS(SELECT VALUE l FROM l IN c.l WHERE l > 50)", "[[6 8 5] [7]]"},
 	} {
 		name := fmt.Sprint("c", n)
@@ -488,6 +488,39 @@ func TestCount(t *testing.T) {
 		}
 		if n != want {
 			t.Errorf("%s: %s items read, want %s", condition, n, want)
+		}
+	}
+}
+
+// TestWhatSDKsNeed: replies have what one of the SDKs fails or loses rows without.
+func TestWhatSDKsNeed(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("c", "/k", "")
+	for i := range 4 {
+		g.want(201, "POST", "dbs/db/colls/c/docs", fmt.Sprintf(`{"id":"%d","k":"%d"}`, i, i), of(fmt.Sprintf(`["%d"]`, i))...)
+	}
+	sorted := func(status int, headers ...string) answer {
+		return g.want(status, "POST", "dbs/db/colls/c/docs", `{"query":"SELECT VALUE c.k FROM c ORDER BY c.k"}`,
+			append(headers, "Content-Type", "application/query+json", "x-ms-documentdb-query-enablecrosspartition", "true")...)
+	}
+	const metrics = "totalExecutionTimeInMs=0.00;retrievedDocumentCount=4;retrievedDocumentSize=192;outputDocumentCount=2;outputDocumentSize=6;indexUtilizationRatio=0.50"
+	a := sorted(200, "x-ms-documentdb-partitionkeyrangeid", "0", "x-ms-max-item-count", "2")
+	if got := a.Header.Get("x-ms-documentdb-query-metrics"); got != metrics {
+		t.Errorf("Java: metrics %s", got)
+	}
+	if a := sorted(200, "x-ms-documentdb-partitionkeyrangeid", "0", "x-ms-max-item-count", "4"); a.Header.Get("x-ms-continuation") != "" {
+		t.Errorf("JavaScript: the last page has a continuation, and a page without rows is undefined: %s", a.text)
+	}
+	if a := sorted(400); a.Header.Get("x-ms-substatus") != "1004" {
+		t.Errorf("Go and JavaScript: %s", a.text)
+	}
+	first := sorted(200, "x-ms-documentdb-query-iscontinuationexpected", "False", "x-ms-max-item-count", "2")
+	if second := sorted(200, "x-ms-documentdb-query-iscontinuationexpected", "False", "x-ms-continuation", first.Header.Get("x-ms-continuation")); !strings.Contains(second.text, `["2","3"]`) {
+		t.Errorf("Python: the second page is %s", second.text)
+	}
+	for path, substatus := range map[string]string{"dbs/none": "", "dbs/none/colls/c": "1003", "dbs/none/colls/c/docs": "1003"} {
+		if a := g.want(404, "GET", path, ""); a.Header.Get("x-ms-substatus") != substatus {
+			t.Errorf("%s has substatus %q", path, a.Header.Get("x-ms-substatus"))
 		}
 	}
 }

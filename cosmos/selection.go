@@ -172,6 +172,7 @@ type reader struct {
 	cursor    string         // of the next page
 	begun     bool           // a page of the span was read
 	examined  int
+	bytes     int  // of documents examined
 	limit     int  // of documents examined for this page, 0 for none
 	paused    bool // at the limit: the query may go on at the place
 }
@@ -255,6 +256,7 @@ func (r *reader) take(seq uint64, documents values.Value) {
 	documents.Elements(func(v values.Value) bool {
 		r.documents = append(r.documents, v)
 		r.examined++
+		r.bytes += len(v)
 		return true
 	})
 }
@@ -292,6 +294,7 @@ func (r *reader) fetchExact() (done bool, err error) {
 		if result.Err == nil {
 			r.documents = append(r.documents, values.Value(result.Body))
 			r.examined++
+			r.bytes += len(result.Body)
 		}
 	}
 	return false, nil
