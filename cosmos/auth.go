@@ -112,7 +112,7 @@ func signedLinks(path []string) []string {
 	}
 	links := []string{strings.Join(path, "/")}
 	if len(path) > 0 {
-		if last := path[len(path)-1]; path[0] == "offers" || strings.HasSuffix(last, "=") {
+		if last := path[len(path)-1]; path[0] == "offers" || strings.HasSuffix(last, "=") || len(path) == 6 && isRID(path[1], 4) {
 			links = append(links, strings.ToLower(last))
 		}
 	}

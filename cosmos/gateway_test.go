@@ -11,8 +11,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -522,6 +524,30 @@ func TestWhatSDKsNeed(t *testing.T) {
 		if a := g.want(404, "GET", path, ""); a.Header.Get("x-ms-substatus") != substatus {
 			t.Errorf("%s has substatus %q", path, a.Header.Get("x-ms-substatus"))
 		}
+	}
+}
+
+// TestSelfLinks: an item is found by its _self, which Python's SDK uses for items that it is
+// given, whatever characters the id has.
+func TestSelfLinks(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("c", "/k", "")
+	for _, id := range []string{"a", "a/b", "ü?~ ", "YWJj=", strings.Repeat("i", 300)} {
+		a := g.want(201, "POST", "dbs/db/colls/c/docs", fmt.Sprintf(`{"id":%q,"k":"v"}`, id), of(`["v"]`)...)
+		self := string(values.Value(a.text).At([]string{"_self"}).Text())
+		link := strings.ToLower(path.Base(self))
+		for _, c := range []struct {
+			status       int
+			method, body string
+		}{{200, "GET", ""}, {200, "PUT", fmt.Sprintf(`{"id":%q,"k":"v","n":1}`, id)}, {200, "PATCH", `[{"op":"incr","path":"/n","value":1}]`}, {204, "DELETE", ""}, {404, "GET", ""}} {
+			r := httptest.NewRequest(c.method, "http://localhost/", nil)
+			g.signAs(r, "docs", link, time.Now())
+			g.want(c.status, c.method, self, c.body, append(of(`["v"]`), "Authorization", r.Header.Get("Authorization"), "x-ms-date", r.Header.Get("x-ms-date"))...)
+		}
+	}
+	container := string(values.Value(g.want(200, "GET", "dbs/db/colls/c", "").text).At([]string{"_self"}).Text())
+	for _, link := range []string{"not base64", "gICA"} {
+		g.want(404, "GET", container+"docs/"+link, "", append(of(`["v"]`), "Authorization", url.QueryEscape("type=aad&ver=1.0&sig=a"))...)
 	}
 }
 

@@ -133,8 +133,7 @@ func (c *container) toItem(content values.Value, document, id string) []byte {
 		}
 		return value
 	})
-	rid := itemRID(c.rid, document)
-	return append(out, `,"_rid":"`+rid+`","_self":"`+c.self+"docs/"+rid+`/","_attachments":"attachments/"}`...)
+	return append(out, `,"_rid":"`+itemRID(c.rid, document)+`","_self":"`+c.self+"docs/"+encodeRID([]byte(id))+`/","_attachments":"attachments/"}`...)
 }
 
 // found returns the reply to a request about an item.

@@ -7,7 +7,8 @@ import (
 )
 
 // Resource ids are digests of names: 4 bytes of a database, 8 of a container and 16 of an
-// item, each of which begins with those of its parent. That of a container is also of its
+// item, each of which begins with those of its parent. The link of an item ends with its id
+// instead, from which it is found. That of a container is also of its
 // partition key, so that a container of the same name with another key is another one to the
 // SDKs, which remember the key by the resource id.
 

@@ -155,7 +155,12 @@ func (x *exchange) routeItems(c *container) (*reply, error) {
 
 func (x *exchange) routeItem(c *container) (*reply, error) {
 	id := x.path[5]
-	if err := checkPathID(id); err != nil {
+	if isRID(x.path[1], 4) { // the path is the _self of an item, which Python's SDK follows
+		raw, ok := decodeRID(id)
+		if id = string(raw); !ok || !utf8.Valid(raw) {
+			return nil, notFound("no item has the link %.80q", x.path[5])
+		}
+	} else if err := checkPathID(id); err != nil {
 		return nil, err
 	}
 	switch x.Method {
