@@ -33,8 +33,11 @@ var mayFail = map[string]string{
 // enough of the tests have to pass.
 const enough = 40
 
-// serve starts a server for tests with a gateway, and returns its URL.
-func serve(t *testing.T, args ...string) string {
+// ready is the line that a server for tests prints.
+type ready struct{ NATS, Cosmos string }
+
+// serve starts a server for tests with a gateway.
+func serve(t *testing.T, args ...string) (r ready) {
 	t.Helper()
 	cmd := harness.Command(t, append([]string{"test", "--listen", "127.0.0.1:0"}, args...)...)
 	out, err := cmd.StdoutPipe()
@@ -51,26 +54,32 @@ func serve(t *testing.T, args ...string) string {
 	})
 	lines := bufio.NewScanner(out)
 	lines.Scan()
-	var ready struct{ Cosmos string }
-	if err := json.Unmarshal(lines.Bytes(), &ready); err != nil || ready.Cosmos == "" {
+	if err := json.Unmarshal(lines.Bytes(), &r); err != nil || r.Cosmos == "" {
 		t.Fatalf("it prints %q: %v", lines.Text(), err)
 	}
-	return ready.Cosmos
+	return r
+}
+
+// copySDK returns a directory with the sources of Go's SDK.
+func copySDK(t *testing.T) string {
+	t.Helper()
+	out, err := child.Tool(t.Context(), "go", "mod", "download", "-json", sdk).Output()
+	var module struct{ Dir string }
+	if err != nil || json.Unmarshal(out, &module) != nil {
+		leftOut(t, "cannot download %s: %v: %s", sdk, err, out)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(module.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // build compiles the SDK's tests so that they ask the gateway at $EMULATOR, and returns the
 // program and the names of its emulator tests.
 func build(t *testing.T) (program string, names []string) {
 	t.Helper()
-	out, err := child.Tool(t.Context(), "go", "mod", "download", "-json", sdk).Output()
-	var module struct{ Dir string }
-	if err != nil || json.Unmarshal(out, &module) != nil {
-		t.Skipf("cannot download %s: %v: %s", sdk, err, out)
-	}
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(module.Dir)); err != nil {
-		t.Fatal(err)
-	}
+	dir := copySDK(t)
 	files, err := filepath.Glob(filepath.Join(dir, "emulator_*test.go"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
@@ -131,7 +140,7 @@ func TestAzcosmos(t *testing.T) {
 			if scheme == "https" {
 				args = append(args, "--cosmos-cert-out", cert)
 			}
-			url := serve(t, args...)
+			url := serve(t, args...).Cosmos
 			passed := 0
 			for _, name := range names {
 				if out, err := run(t, program, name, url, cert); err == nil {

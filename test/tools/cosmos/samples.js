@@ -1,11 +1,11 @@
 // The samples of Cosmos DB's page about time to live in their order, the nine cases of
 // defaultTtl and ttl, and what else programs use, against a gateway whose clock is moved.
-// Usage: node samples.js URL KEY
+// Usage: node samples.js URL, with the account key in $COSMOS_KEY.
 const assert = require("node:assert/strict");
 const { CosmosClient, BulkOperationType, ChangeFeedStartFrom, ChangeFeedMode } = require("@azure/cosmos");
 
-const [endpoint, key] = process.argv.slice(2);
-const client = new CosmosClient({ endpoint, key });
+const endpoint = process.argv[2];
+const client = new CosmosClient({ endpoint, key: process.env.COSMOS_KEY });
 const customer = "CO18009186470";
 
 async function advance(seconds, database) {
@@ -130,6 +130,8 @@ async function batches(database) {
   assert.equal((await container.item("c", customer).read()).statusCode, 404);
   const bulk = await container.items.bulk(["x", "y", "x"].map((id) => ({ operationType: BulkOperationType.Create, resourceBody: { id, customerId: `of ${id}` } })), { continueOnError: true });
   assert.deepEqual(bulk.map((r) => r.statusCode).sort(), [201, 201, 409]);
+  const many = await container.items.executeBulkOperations([...Array(200).keys()].map((n) => ({ operationType: "Create", partitionKey: `C${n % 9}`, resourceBody: { id: `m${n % 199}`, customerId: `C${n % 9}` } })));
+  assert.equal(many.filter((r) => r.response?.statusCode === 201).length, 200); // m0 is in two partitions
   await advance(60);
   assert.deepEqual(await ids(container, "SELECT * FROM c WHERE c.customerId = 'CO18009186470'"), ["b"]);
 }
@@ -164,6 +166,16 @@ async function queries(database) {
   assert.deepEqual(await ids(container, { query: "SELECT VALUE c.n FROM c WHERE c.n >= @min ORDER BY c.n DESC", parameters: [{ name: "@min", value: 22 }] }), [24, 23, 22]);
   assert.deepEqual(await ids(container, "SELECT VALUE SUM(c.n) FROM c WHERE c.customerId = 'C1'"), [92]);
   assert.deepEqual((await ids(container, "SELECT DISTINCT VALUE c.customerId FROM c")).sort(), ["C0", "C1", "C2"]);
+  assert.deepEqual(await ids(container, "SELECT VALUE c.n FROM c ORDER BY c.n OFFSET 3 LIMIT 4"), [3, 4, 5, 6]);
+  assert.deepEqual(await ids(container, "SELECT VALUE AVG(c.n) FROM c"), [12]);
+  assert.deepEqual(await ids(container, "SELECT VALUE c.n FROM c ORDER BY c.n", { partitionKey: "C1" }), [1, 4, 7, 10, 13, 16, 19, 22]);
+  const groups = container.items.query("SELECT c.customerId, COUNT(1) AS n FROM c GROUP BY c.customerId", { maxItemCount: 1 });
+  for (const n of [9, 8, 8]) { // a page after the last one would have undefined rows
+    assert.deepEqual((await groups.fetchNext()).resources.map((r) => r.n), [n]);
+  }
+  assert.equal(groups.hasMoreResults(), false);
+  const { queryMetrics } = await container.items.query("SELECT * FROM c WHERE c.id = 'o1' AND c.customerId = 'C1'", { populateQueryMetrics: true }).fetchNext();
+  assert.equal(queryMetrics[0].retrievedDocumentCount, 1);
   const pages = container.items.query("SELECT * FROM c ORDER BY c.n", { maxItemCount: 10 });
   const first = (await pages.fetchNext()).resources.map((r) => r.n);
   assert.equal(first.length, 10);
@@ -195,6 +207,9 @@ async function feeds(database) {
   assert.equal(rows[0].current.n, 4);
   assert.equal(rows[1].previous.id, "due");
   assert.equal((await latest.readNext()).statusCode, 304);
+  const other = container.items.getChangeFeedIterator({ changeFeedStartFrom: ChangeFeedStartFrom.Beginning("other") });
+  await container.items.create({ id: "b", customerId: "other" });
+  assert.deepEqual((await other.readNext()).result.map((r) => r.id), ["b"]);
 }
 
 async function main() {
