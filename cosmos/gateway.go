@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
@@ -36,7 +37,8 @@ type Options struct {
 
 // Limits of a gateway.
 const (
-	maxRequests = 64      // at once
+	maxRequests = 64 // at once
+	maxWait     = 5 * time.Second
 	maxBody     = 2 << 20 // bytes of an item or a batch
 	maxQuery    = 256 << 10
 	maxClients  = 256 // databases with a connection
@@ -178,11 +180,14 @@ func (g *Gateway) answer(r *http.Request) (*reply, error) {
 			return nil, err
 		}
 	}
+	// Programs have hundreds under way at once, and SDKs give up after few tries.
 	select {
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
-	default:
+	case <-time.After(maxWait):
 		return nil, faultf(http.StatusTooManyRequests, "%d requests are under way: try again", maxRequests)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
 	}
 	x := &exchange{Gateway: g, Context: r.Context(), Request: r, path: path}
 	if x.body, err = readBody(r); err != nil {

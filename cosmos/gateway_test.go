@@ -1,7 +1,6 @@
 package cosmos_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -9,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -19,7 +17,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
@@ -218,32 +218,34 @@ func TestDoors(t *testing.T) {
 	own.want(401, "GET", "dbs/db", "", "Authorization", url.QueryEscape("type=aad&ver=1.0&sig=a.b.c"))
 }
 
-// TestBusy: beyond 64 requests at once the next is told to wait, and served after them.
+// TestBusy: beyond 64 requests at once the next waits for its turn, and is told to try again
+// after 5 s.
 func TestBusy(t *testing.T) {
-	g := start(t, host.Cosmos{})
-	var waiting []net.Conn
-	for len(waiting) < 64 {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T, w *world) {
+		var bodies []*io.PipeWriter
+		var underWay sync.WaitGroup
+		for range 64 {
+			body, rest := io.Pipe()
+			bodies = append(bodies, rest)
+			underWay.Go(func() { w.send("POST", body) })
 		}
-		defer conn.Close()
-		waiting = append(waiting, conn)
-		// The server asks for the body once the request has its place.
-		fmt.Fprintf(conn, "POST /_lapse/clock HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n")
-		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100") {
-			t.Fatalf("request %d: %q, %v", len(waiting), line, err)
+		synctest.Wait()
+		began := time.Now()
+		a := w.ask("GET", "")
+		if wait, err := strconv.Atoi(a.Header().Get("x-ms-retry-after-ms")); a.Code != 429 || err != nil || wait <= 0 || time.Since(began) != 5*time.Second {
+			t.Errorf("%d after %s, with x-ms-retry-after-ms %q", a.Code, time.Since(began), a.Header().Get("x-ms-retry-after-ms"))
 		}
-	}
-	a := g.want(429, "GET", "dbs", "")
-	if wait, err := strconv.Atoi(a.Header.Get("x-ms-retry-after-ms")); err != nil || wait <= 0 {
-		t.Errorf("x-ms-retry-after-ms is %q", a.Header.Get("x-ms-retry-after-ms"))
-	}
-	fmt.Fprint(waiting[0], `{"advance":0}`)
-	if status, err := io.ReadAll(io.LimitReader(waiting[0], 20)); err != nil || !strings.Contains(string(status), "200") {
-		t.Fatalf("%s, %v", status, err)
-	}
-	g.want(200, "GET", "dbs", "")
+		answered := make(chan int)
+		go func() { answered <- w.ask("GET", "").Code }()
+		synctest.Wait()
+		for _, rest := range bodies {
+			_ = rest.Close()
+		}
+		if status := <-answered; status != 200 || time.Since(began) >= 10*time.Second {
+			t.Errorf("in its turn: %d after %s", status, time.Since(began))
+		}
+		underWay.Wait()
+	})
 }
 
 // TestRefusals: what isn't served, and what is malformed, is an error of Cosmos DB's form.

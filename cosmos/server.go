@@ -37,8 +37,9 @@ type Server struct {
 	certified atomic.Pointer[tls.Certificate]
 }
 
-// limits suit SDKs, which keep a connection for each request that was under way at once.
-var limits = webserver.Limits{Connections: 512, Idle: 2 * time.Minute}
+// limits suit SDKs, which open a connection for each request that is under way at once, and keep
+// it. Half of the connections may be without a request.
+var limits = webserver.Limits{Connections: 4096, Idle: 2 * time.Minute}
 
 // ParseURL returns the scheme, host and port of a gateway's URL.
 func ParseURL(text string) (scheme, host, port string, err error) {

@@ -1,6 +1,7 @@
 package cosmos_test
 
 import (
+	"io"
 	"net/http/httptest"
 	"net/url"
 	"strings"
@@ -64,9 +65,14 @@ func (w *world) create(ids ...string) {
 	synctest.Wait()
 }
 
-// ask sends a request about the items of orders.
+// ask is send with a body that is there.
 func (w *world) ask(method, body string, headers ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(w.Context(), method, "http://localhost/dbs/main/colls/orders/docs", strings.NewReader(body))
+	return w.send(method, strings.NewReader(body), headers...)
+}
+
+// send sends a request about the items of orders.
+func (w *world) send(method string, body io.Reader, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(w.Context(), method, "http://localhost/dbs/main/colls/orders/docs", body)
 	r.Header.Set("Authorization", url.QueryEscape("type=aad&ver=1.0&sig=a"))
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
