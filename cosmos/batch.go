@@ -42,7 +42,7 @@ var operations = map[string]string{"Create": "create", "Upsert": "upsert", "Repl
 func (x *exchange) batch(c *container) (*reply, error) {
 	var given []batchOperation
 	if err := json.Unmarshal(x.body, &given); err != nil || len(given) == 0 || len(given) > maxBatch {
-		return nil, badRequest("a batch is an array of 1 to %d operations", maxBatch)
+		return nil, badRequest("a batch is a JSON array of 1 to %d operations; the binary form in which .NET's SDK sends batches and bulk is not served", maxBatch)
 	}
 	key, err := x.keyHeader()
 	if err != nil {

@@ -288,6 +288,7 @@ func TestRefusals(t *testing.T) {
 		{400, "PATCH", "dbs/db/colls/c/docs/a", `[]`, of(`["v"]`), "1 to 10"},
 		{400, "POST", "dbs/db/colls/c/docs", `{"query":"SELECT udf.f(c) FROM c"}`, []string{"x-ms-documentdb-query", "true"}, ""},
 		{400, "POST", "dbs/db/colls/c/docs", `[]`, []string{"x-ms-cosmos-is-batch-request", "true"}, "1 to 100"},
+		{400, "POST", "dbs/db/colls/c/docs", "\x81\x00\x00", []string{"x-ms-cosmos-is-batch-request", "True"}, ".NET"},
 		{400, "GET", "dbs/db/colls/c/docs", "", []string{"A-IM", "Full-Fidelity Feed"}, "from now"},
 		{400, "GET", "dbs/db/colls/c/docs", "", []string{"x-ms-continuation", "x!"}, "continuation"},
 		{400, "GET", "dbs//colls", "", nil, "empty"},
@@ -521,6 +522,14 @@ func TestWhatSDKsNeed(t *testing.T) {
 	first := sorted(200, "x-ms-documentdb-query-iscontinuationexpected", "False", "x-ms-max-item-count", "2")
 	if second := sorted(200, "x-ms-documentdb-query-iscontinuationexpected", "False", "x-ms-continuation", first.Header.Get("x-ms-continuation")); !strings.Contains(second.text, `["2","3"]`) {
 		t.Errorf("Python: the second page is %s", second.text)
+	}
+	g.container("indexed", "/k", `,"indexingPolicy":{"includedPaths":[{"path":"/a/b/?"}]}`)
+	for condition, index := range map[string]string{"c.a.b = 1": `"IndexSpec":"/a/b/?"`, "c.a.b > 1": `"UtilizedSingleIndexes":[]`} {
+		a := g.want(200, "POST", "dbs/db/colls/indexed/docs", `{"query":"SELECT * FROM c WHERE `+condition+`"}`, "Content-Type", "application/query+json",
+			"x-ms-documentdb-partitionkeyrangeid", "0", "x-ms-cosmos-populateindexmetrics", "true")
+		if text, err := base64.StdEncoding.DecodeString(a.Header.Get("x-ms-cosmos-index-utilization")); err != nil || !strings.Contains(string(text), index) {
+			t.Errorf("%s: %s, %v", condition, text, err)
+		}
 	}
 	for path, substatus := range map[string]string{"dbs/none": "", "dbs/none/colls/c": "1003", "dbs/none/colls/c/docs": "1003"} {
 		if a := g.want(404, "GET", path, ""); a.Header.Get("x-ms-substatus") != substatus {

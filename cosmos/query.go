@@ -207,8 +207,7 @@ func (x *exchange) query(c *container) (*reply, error) {
 	}
 	out, err := x.pageOf(c, q, s, cross)
 	if err == nil && is(x.Request, "X-Ms-Cosmos-Populateindexmetrics") {
-		out.header["X-Ms-Cosmos-Index-Utilization"] = base64.StdEncoding.EncodeToString([]byte(
-			`{"UtilizedSingleIndexes":[],"PotentialSingleIndexes":[],"UtilizedCompositeIndexes":[],"PotentialCompositeIndexes":[]}`))
+		out.header["X-Ms-Cosmos-Index-Utilization"] = s.utilization()
 	}
 	return out, err
 }

@@ -1,7 +1,9 @@
 package cosmos
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/lapsedb/lapse/cosmos/sql"
@@ -21,6 +23,7 @@ type selection struct {
 	start    string   // effective partition keys from here on, "" for all
 	end      string   // and before
 	where    string   // a condition of lapse, "" for none
+	index    string   // path of the index that it uses, as in an indexing policy
 	params   json.RawMessage
 }
 
@@ -142,8 +145,18 @@ func (s *selection) narrow(c *container, equal []sql.Equality) {
 			continue
 		}
 		s.where, s.params = sql.PathOf(e.Path)+" == params.value", json.RawMessage(`{"value":`+string(e.Values[0])+`}`)
+		s.index = e.Path.String() + "/?"
 		return
 	}
+}
+
+// utilization says which index a query uses, as an index metric.
+func (s *selection) utilization() string {
+	var used []byte
+	if s.index != "" {
+		used = append(schema.AppendString([]byte(`{"FilterExpression":"","IndexSpec":`), s.index), `,"FilterPreciseSet":true,"IndexPreciseSet":true,"IndexImpactScore":"High"}`...)
+	}
+	return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, `{"UtilizedSingleIndexes":[%s],"PotentialSingleIndexes":[],"UtilizedCompositeIndexes":[],"PotentialCompositeIndexes":[]}`, used))
 }
 
 // inRange reports whether an item is in the range of effective partition keys.

@@ -193,6 +193,11 @@ class Samples {
         equal("[10, 10, 5]", sizes);
         var metrics = new CosmosQueryRequestOptions().setQueryMetricsEnabled(true).setIndexMetricsEnabled(true);
         equal("[3]", query(c, "SELECT VALUE c.n FROM c WHERE c.n = 3", metrics));
+        var indexed = new CosmosContainerProperties("indexed", "/customerId");
+        indexed.setIndexingPolicy(new IndexingPolicy().setIncludedPaths(List.of(new IncludedPath("/n/?"))));
+        for (var page : create(indexed, null).queryItems("SELECT * FROM c WHERE c.n = 3", metrics, JsonNode.class).iterableByPage()) {
+            equal(true, page.getCosmosDiagnostics().toString().contains("/n/?"), page.getCosmosDiagnostics());
+        }
         refused(400, () -> query(c, "SELECT VALUE udf.f(c) FROM c"));
     }
 
