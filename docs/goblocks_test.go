@@ -56,7 +56,7 @@ func TestGoBlocks(t *testing.T) {
 	dir, overlay := t.TempDir(), map[string]string{}
 	for page, text := range pages(t) {
 		for i, at := range goBlock.FindAllStringSubmatchIndex(text, -1) {
-			if strings.Contains(examples.String(), text[at[2]:at[3]]) {
+			if block := text[at[2]:at[3]]; strings.Contains(examples.String(), block) || strings.Contains(block, "azcosmos.") { // test/tools/cosmos runs that
 				continue
 			}
 			name := fmt.Sprintf("%s%d", strings.ToLower(strings.TrimSuffix(filepath.Base(page), filepath.Ext(page))), i+1)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -55,6 +56,41 @@ func TestGatewayOfServerWithUsers(t *testing.T) {
 	harness.Eventually(t, "the new certificate is presented", func() bool { return presented(t, address) == 2 })
 }
 
+// TestGatewayInCI: the service that docs/cosmos.md shows starts, and answers under its name.
+func TestGatewayInCI(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/cosmos.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`command: \[(.*)\]\n`).FindSubmatch(page)
+	if command == nil {
+		t.Fatal("the page has no command of a service")
+	}
+	words := strings.NewReplacer(`"`, "", "0.0.0.0:4222", "127.0.0.1:0", "0.0.0.0:8081", "127.0.0.1:0").Replace(string(command[1]))
+	cmd := harness.Command(t, strings.Split(words, ", ")...)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	})
+	var ready struct{ Cosmos string }
+	if err := json.NewDecoder(out).Decode(&ready); err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]int{"lapse:8081": 200, "other:8081": 403} {
+		if status, text := listDatabasesAs(t, ready.Cosmos, cosmos.WellKnownKey, host); status != want {
+			t.Errorf("%s: %d %s", host, status, text)
+		}
+	}
+}
+
 // gatewayOf returns the address of the gateway in the ready line.
 func gatewayOf(t *testing.T, s *harness.Server) string {
 	t.Helper()
@@ -71,6 +107,12 @@ var insecure = &tls.Config{InsecureSkipVerify: true}
 // listDatabases asks a gateway for its databases, signed with an account key.
 func listDatabases(t *testing.T, address, key string) (status int, text string) {
 	t.Helper()
+	return listDatabasesAs(t, address, key, "")
+}
+
+// listDatabasesAs is listDatabases with a Host header; "" for that of the address.
+func listDatabasesAs(t *testing.T, address, key, host string) (status int, text string) {
+	t.Helper()
 	date := time.Now().UTC().Format(http.TimeFormat)
 	secret, err := base64.StdEncoding.DecodeString(key)
 	if err != nil {
@@ -82,6 +124,7 @@ func listDatabases(t *testing.T, address, key string) (status int, text string) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Host = host
 	r.Header.Set("X-Ms-Date", date)
 	r.Header.Set("Authorization", url.QueryEscape("type=master&ver=1.0&sig="+base64.StdEncoding.EncodeToString(mac.Sum(nil))))
 	transport := &http.Transport{TLSClientConfig: insecure, DisableKeepAlives: true}
