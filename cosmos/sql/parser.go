@@ -82,7 +82,7 @@ const window = 256
 // advance goes to the next token and returns the one before.
 func (p *parser) advance() (passed token) {
 	passed = p.token
-	rest := strings.TrimLeft(p.text[p.after:], " \t\r\n")
+	rest := skip(p.text[p.after:])
 	p.token = token{at: len(p.text) - len(rest) + 1}
 	if rest == "" {
 		return passed
@@ -103,6 +103,23 @@ func (p *parser) advance() (passed token) {
 		p.token.text = string(values.Unquote([]byte(p.token.text[1 : groups[1]-1])))
 	}
 	return passed
+}
+
+// skip returns text from its first token on: without white space and comments before it.
+func skip(text string) string {
+	for {
+		text = strings.TrimLeft(text, " \t\r\n")
+		after, found := "", strings.HasPrefix(text, "--")
+		if found {
+			_, after, _ = strings.Cut(text, "\n")
+		} else if strings.HasPrefix(text, "/*") {
+			_, after, found = strings.Cut(text[2:], "*/")
+		}
+		if !found {
+			return text
+		}
+		text = after
+	}
 }
 
 // number makes a number JSON, which has digits around a dot and no leading zeros.
