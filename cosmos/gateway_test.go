@@ -516,6 +516,9 @@ func TestWhatSDKsNeed(t *testing.T) {
 	if a := sorted(200, "x-ms-documentdb-partitionkeyrangeid", "0", "x-ms-max-item-count", "4"); a.Header.Get("x-ms-continuation") != "" {
 		t.Errorf("JavaScript: the last page has a continuation, and a page without rows is undefined: %s", a.text)
 	}
+	if a := g.want(200, "GET", "dbs/db/colls/c/docs", "", "x-ms-max-item-count", "2"); !strings.Contains(a.Header.Get("x-ms-documentdb-query-metrics"), "retrievedDocumentCount=2;") {
+		t.Errorf("a page of two reads more: %s", a.Header.Get("x-ms-documentdb-query-metrics"))
+	}
 	if a := sorted(400); a.Header.Get("x-ms-substatus") != "1004" {
 		t.Errorf("Go and JavaScript: %s", a.text)
 	}

@@ -235,7 +235,7 @@ func (x *exchange) pageOf(c *container, q *sql.Query, s *selection, open bool) (
 	}
 	r := &reader{x: x, c: c, s: s, at: at}
 	if !q.NeedsPlan() {
-		r.limit = pauseAfter
+		r.limit, r.chunk = pauseAfter, size
 	}
 	if q.CountsAll() {
 		r.columns = c.columns()

@@ -1,6 +1,7 @@
 package cosmos
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -187,6 +188,7 @@ type reader struct {
 	examined  int
 	bytes     int  // of documents examined
 	limit     int  // of documents examined for this page, 0 for none
+	chunk     int  // documents of the next request, 0 for maxPage
 	paused    bool // at the limit: the query may go on at the place
 }
 
@@ -261,6 +263,7 @@ func (r *reader) fetch() (done bool, err error) {
 	}
 	r.take(answer.Seq, values.Value(answer.Body).At([]string{"documents"}))
 	r.cursor = string(values.Value(answer.Body).At([]string{"cursor"}).Text())
+	r.chunk = min(4*r.chunk, maxPage) // its condition seems to hold for few
 	return false, nil
 }
 
@@ -285,7 +288,7 @@ type queryRequest struct {
 }
 
 func (r *reader) request() queryRequest {
-	return queryRequest{Where: r.s.where, Params: r.s.params, IDPrefix: r.s.prefixes[r.at.Span], Select: r.columns, Limit: maxPage, Cursor: r.at.Cursor}
+	return queryRequest{Where: r.s.where, Params: r.s.params, IDPrefix: r.s.prefixes[r.at.Span], Select: r.columns, Limit: cmp.Or(r.chunk, maxPage), Cursor: r.at.Cursor}
 }
 
 // fetchExact reads all documents whose ids are known.
