@@ -67,7 +67,7 @@ func TestGatewayInCI(t *testing.T) {
 	if command == nil {
 		t.Fatal("the page has no command of a service")
 	}
-	words := strings.NewReplacer(`"`, "", "0.0.0.0:4222", "127.0.0.1:0", "0.0.0.0:8081", "127.0.0.1:0").Replace(string(command[1]))
+	words := strings.NewReplacer(`"`, "", "0.0.0.0:4222", "127.0.0.1:0", "0.0.0.0:8081", "0.0.0.0:0").Replace(string(command[1]))
 	cmd := harness.Command(t, strings.Split(words, ", ")...)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
