@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 const sdk = "github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos@v1.5.0"
 
 // patience is far above the duration of a test.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // mayFail are tests that ask for what lapse does not serve, with the reason.
 var mayFail = map[string]string{
