@@ -11,16 +11,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/catalog"
 	"github.com/lapsedb/lapse/logread"
 	"github.com/lapsedb/lapse/processor/embedded/blocks"
 	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/schema"
 )
 
 const (
@@ -32,6 +32,8 @@ const (
 type Options struct {
 	Replace  bool // also a database that has other or newer events
 	Replicas int  // of the streams; 0 for as many as they had
+	// Begin, if not nil, is called before anything changes.
+	Begin func() error
 	// Progress, if not nil, is told how many bytes of messages were sent.
 	Progress func(bytes int64)
 }
@@ -41,13 +43,23 @@ type Options struct {
 // those of the backup. The log is another one: projections are folded again from it where
 // they do not match. lapse refuses it until all is there, and so does Save.
 func Restore(ctx context.Context, js jetstream.JetStream, dir string, m *Manifest, o Options) error {
-	if err := checkVacant(ctx, js, m.Database); err != nil {
+	if err := catalog.CheckVacant(ctx, js, m.Database); err != nil {
 		return err
 	}
 	if err := checkOlder(ctx, js, m, o.Replace); err != nil {
 		return err
 	}
-	if err := remove(ctx, js, m.Database); err != nil {
+	if o.Begin != nil {
+		if err := o.Begin(); err != nil {
+			return err
+		}
+	}
+	streams, err := catalog.Streams(ctx, js, m.Database)
+	if err != nil {
+		return err
+	}
+	streams = slices.DeleteFunc(streams, func(name string) bool { return name == m.Database.LeaseStream() }) // a new one costs a take-over
+	if err := catalog.Remove(ctx, js, streams); err != nil {
 		return err
 	}
 	var log jetstream.StreamConfig
@@ -62,39 +74,16 @@ func Restore(ctx context.Context, js jetstream.JetStream, dir string, m *Manifes
 			return fmt.Errorf("restore stream %s: %w", config.Name, err)
 		}
 	}
-	_, err := js.UpdateStream(ctx, eventlog.Complete(log))
+	_, err = js.UpdateStream(ctx, eventlog.Complete(log))
 	return err
 }
 
 var errNewer = errors.New("give --replace to lose them")
 
-// checkVacant returns an error if a lapse serves the database: it waits for messages of one of
-// its streams.
-func checkVacant(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) error {
-	for _, name := range []string{db.LogStream(), db.MutationStream()} {
-		stream, err := openStream(ctx, js, name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue
-		} else if err != nil {
-			return err
-		}
-		all := stream.ListConsumers(ctx)
-		for c := range all.Info() {
-			if strings.HasPrefix(c.Name, schema.ServerConsumer) && c.NumWaiting > 0 {
-				err = fmt.Errorf("database %s is served: stop every lapse that serves it, and try again", db)
-			}
-		}
-		if err = cmp.Or(err, all.Err()); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
-			return err
-		}
-	}
-	return nil
-}
-
 // checkOlder returns an error if the database has events that the backup does not have, unless
 // replace.
 func checkOlder(ctx context.Context, js jetstream.JetStream, m *Manifest, replace bool) error {
-	log, err := openStream(ctx, js, m.Database.LogStream())
+	log, err := catalog.Open(ctx, js, m.Database.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	} else if err != nil {
@@ -102,32 +91,12 @@ func checkOlder(ctx context.Context, js jetstream.JetStream, m *Manifest, replac
 	}
 	now, backup := log.CachedInfo(), m.Log()
 	switch same := eventlog.Identity(now.Config) == eventlog.Identity(backup.Config); {
-	case replace || eventlog.Restoring(now.Config) || now.State.LastSeq == 0 || same && now.State.LastSeq <= backup.Last:
+	case replace || eventlog.Interrupted(now.Config) != nil || now.State.LastSeq == 0 || same && now.State.LastSeq <= backup.Last:
 		return nil
 	case same:
 		return fmt.Errorf("database %s has events up to %d, and the backup up to %d: %w", m.Database, now.State.LastSeq, backup.Last, errNewer)
 	}
 	return fmt.Errorf("database %s has %d events of another log than that of the backup: %w", m.Database, now.State.Msgs, errNewer)
-}
-
-// remove deletes the streams of a database, the log last.
-func remove(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) error {
-	names := []string{db.MutationStream()}
-	all := js.StreamNames(ctx)
-	for name := range all.Name() {
-		if snapshotOf(db, name) > 0 {
-			names = append(names, name)
-		}
-	}
-	if err := all.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
-		return err
-	}
-	for _, name := range append(names, db.LogStream()) {
-		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("remove stream %s: %w", name, err)
-		}
-	}
-	return nil
 }
 
 // restoreStream sends a stream to NATS, which creates it when it has all of it.

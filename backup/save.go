@@ -13,14 +13,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/catalog"
 	"github.com/lapsedb/lapse/logread"
 	"github.com/lapsedb/lapse/processor/embedded/blocks"
 	"github.com/lapsedb/lapse/processor/eventlog"
@@ -127,17 +126,14 @@ const lockName = "lock"
 // the mutations stream has.
 func (r *run) save(ctx context.Context) (*Manifest, error) {
 	r.new = &Manifest{Format: format, Database: r.db, Time: time.Now().UTC()}
-	log, err := openStream(ctx, r.js, r.db.LogStream())
+	log, err := catalog.OpenLog(ctx, r.js, r.db)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("database %s has no log: see `lapse status --all` for the databases that are served", r.db)
 	} else if err != nil {
 		return nil, err
 	}
-	if subjects := log.CachedInfo().Config.Subjects; len(subjects) != 1 || !strings.HasPrefix(subjects[0], r.db.Append()) {
-		return nil, errNoOperator
-	}
-	if eventlog.Restoring(log.CachedInfo().Config) {
-		return nil, fmt.Errorf("stream %s is of a restore that was interrupted: run `lapse restore` again", r.db.LogStream())
+	if err := eventlog.Interrupted(log.CachedInfo().Config); err != nil {
+		return nil, err
 	}
 	before := r.old.Log()
 	if before != nil && !slices.Contains(eventlog.Identities(log.CachedInfo().Config), eventlog.Identity(before.Config)) {
@@ -155,12 +151,12 @@ func (r *run) save(ctx context.Context) (*Manifest, error) {
 	}
 	r.new.Streams = append(r.new.Streams, copied)
 	if taken != nil {
-		if seq := snapshotOf(r.db, taken.Config.Name); seq+1 < copied.First || seq > copied.Last {
+		if seq := r.db.SnapshotOf(taken.Config.Name); seq+1 < copied.First || seq > copied.Last {
 			return nil, fmt.Errorf("the log from %d on was trimmed meanwhile: back up again", seq+1)
 		}
 		r.new.Streams = append(r.new.Streams, taken)
 	}
-	mutations, err := openStream(ctx, r.js, r.db.MutationStream())
+	mutations, err := catalog.Open(ctx, r.js, r.db.MutationStream())
 	if err == nil {
 		copied, err = r.copy(ctx, mutations, r.old.stream(r.db.MutationStream()))
 	}
@@ -172,20 +168,6 @@ func (r *run) save(ctx context.Context) (*Manifest, error) {
 	}
 	return r.new, r.to.end(r.new)
 }
-
-func openStream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.Stream, error) {
-	s, err := js.Stream(ctx, name)
-	switch {
-	case errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("%w (%w)", errNoOperator, err)
-	case err != nil:
-		err = fmt.Errorf("stream %s: %w", name, err)
-	}
-	return s, err
-}
-
-// errNoOperator is the error for those that lack the rights, to whom NATS may not answer.
-var errNoOperator = errors.New("JetStream does not answer to this user, or does not show all of the log: connect as the operator with --nkey FILE; `lapse serve --operator-nkey-out FILE` makes the key")
 
 // continues returns the first sequence that the copy of a stream will have.
 func (r *run) continues(before *Stream, now *jetstream.StreamInfo) (first uint64) {
@@ -199,7 +181,7 @@ func (r *run) continues(before *Stream, now *jetstream.StreamInfo) (first uint64
 // or returns the one that there is from an earlier run.
 func (r *run) snapshot(ctx context.Context, first uint64, same bool) (*Stream, error) {
 	for _, s := range r.old.Streams {
-		if same && snapshotOf(r.db, s.Config.Name) > 0 {
+		if same && r.db.SnapshotOf(s.Config.Name) > 0 {
 			return s, nil
 		}
 	}
@@ -210,21 +192,11 @@ func (r *run) snapshot(ctx context.Context, first uint64, same bool) (*Stream, e
 	if newest == 0 {
 		return nil, fmt.Errorf("the log begins at %d, and there is no sound snapshot of the events before: run `lapse snapshot create`", first)
 	}
-	stream, err := openStream(ctx, r.js, fmt.Sprint(objectStream, r.db.SnapshotStore(), newest))
+	stream, err := catalog.Open(ctx, r.js, r.db.SnapshotStream(newest))
 	if err != nil {
 		return nil, err
 	}
 	return r.copy(ctx, stream, nil)
-}
-
-// objectStream begins the name of the stream of an object store.
-const objectStream = "OBJ_"
-
-// snapshotOf returns the sequence of the snapshot that a stream has, 0 if it has none.
-func snapshotOf(db schema.DatabaseName, stream string) uint64 {
-	digits, _ := strings.CutPrefix(stream, objectStream+db.SnapshotStore())
-	seq, _ := strconv.ParseUint(digits, 10, 64)
-	return seq
 }
 
 // copy copies the messages of a stream after those of before, which is nil for none.

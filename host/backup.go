@@ -22,17 +22,25 @@ func RestoreBackup(ctx context.Context, o Options, dir string, m *backup.Manifes
 		return err
 	}
 	o = o.ensureDefaults()
-	if with.Replace {
-		if err := embedded.RemoveStreams(o.StoreDir, m.Database); err != nil {
+	if with.Replace || embedded.Restoring.Begun(o.StoreDir, m.Database) {
+		err := locked(o.StoreDir, func() error {
+			if err := embedded.Restoring.Begin(o.StoreDir, m.Database); err != nil {
+				return err
+			}
+			_, err := embedded.RemoveStreams(o.StoreDir, m.Database)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
+	with.Begin = func() error { return embedded.Restoring.Begin(o.StoreDir, m.Database) }
 	if err := os.MkdirAll(filepath.Join(o.StoreDir, "jetstream"), 0o750); err != nil {
 		return err
 	}
 	t := newTarget(o)
 	defer t.close()
-	if err := t.openStore(false); err != nil {
+	if err := t.openStore(embedded.Options{Databases: o.Databases, Changing: m.Database}); err != nil {
 		return err
 	}
 	js, err := jetstream.New(t.Log)
@@ -47,5 +55,17 @@ func RestoreBackup(ctx context.Context, o Options, dir string, m *backup.Manifes
 	if errors.Is(err, context.Canceled) {
 		return context.Cause(ctx)
 	}
+	if err == nil {
+		err = embedded.Restoring.End(o.StoreDir, m.Database)
+	}
 	return err
+}
+
+// locked calls do while no other process uses a store directory.
+func locked(storeDir string, do func() error) error {
+	lock, err := embedded.LockStore(storeDir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(), lock.Close())
 }

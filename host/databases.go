@@ -34,7 +34,15 @@ func databasesOf(streams []string, where string) (names []schema.DatabaseName, e
 
 // storedDatabases returns the databases of an embedded server.
 func storedDatabases(storeDir string) ([]schema.DatabaseName, error) {
-	var streams []string
+	streams, err := storedStreams(storeDir)
+	if err != nil {
+		return nil, err
+	}
+	return databasesOf(streams, storeDir)
+}
+
+// storedStreams returns the names of the streams of an embedded server.
+func storedStreams(storeDir string) (streams []string, _ error) {
 	for _, dir := range embedded.StreamDirs(storeDir) {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -44,7 +52,7 @@ func storedDatabases(storeDir string) ([]schema.DatabaseName, error) {
 			streams = append(streams, e.Name())
 		}
 	}
-	return databasesOf(streams, storeDir)
+	return streams, nil
 }
 
 // listTimeout bounds the wait for the names of the streams.

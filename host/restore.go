@@ -27,7 +27,7 @@ func Restore(ctx context.Context, o Options, seq uint64, newLog bool) (schema.Sn
 	if o.External != nil {
 		err = t.openConnections()
 	} else {
-		err = t.openStore(newLog)
+		err = t.openStore(embedded.Options{Databases: t.Databases, Unchecked: newLog}) // the log may be damaged
 	}
 	if err != nil {
 		return schema.Snapshot{}, err
@@ -40,16 +40,25 @@ func Restore(ctx context.Context, o Options, seq uint64, newLog bool) (schema.Sn
 		Database: database, Dir: projectionDir(t.StoreDir, database), Logger: t.Processor.Logger, Replicas: o.Processor.Replicas}, seq, newLog)
 }
 
-// openStore starts an embedded server on a free port. With newLog it does not check
-// the log, which may be damaged.
-func (t *target) openStore(newLog bool) error {
-	if _, err := os.Stat(filepath.Join(t.StoreDir, "jetstream")); err != nil {
-		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir or --nats-url of serve", t.StoreDir)
+// checkStore returns an error if there is no store of lapse in a directory.
+func checkStore(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "jetstream")); err != nil {
+		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir or --nats-url of serve", dir)
 	}
-	server, err := embedded.Start(embedded.Options{StoreDir: t.StoreDir, Listen: "127.0.0.1:0", Databases: t.Databases, SyncAlways: true, Unchecked: newLog, Logger: t.Processor.Logger})
+	return nil
+}
+
+// openStore starts an embedded server on a free port.
+func (t *target) openStore(o embedded.Options) error {
+	if err := checkStore(t.StoreDir); err != nil {
+		return err
+	}
+	o.StoreDir, o.Listen, o.SyncAlways, o.Logger = t.StoreDir, "127.0.0.1:0", true, t.Processor.Logger
+	server, err := embedded.Start(o)
 	if err != nil {
 		return err
 	}
+	t.damage = server.Damage
 	t.closers = append(t.closers, server.Shutdown)
 	return t.keep(&t.Log)(server.ConnectLog())
 }

@@ -239,7 +239,7 @@ func (s *tests) drop(db *testDatabase) error {
 		return err
 	}
 	for stream := range js.StreamNames() {
-		if stream == db.name.LogStream() || stream == db.name.MutationStream() || strings.HasPrefix(stream, "OBJ_"+db.name.SnapshotStore()) {
+		if owner, ok := schema.StreamOwner(stream); ok && owner == db.name {
 			err = errors.Join(err, js.DeleteStream(stream))
 		}
 	}

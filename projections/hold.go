@@ -1,6 +1,8 @@
 package projections
 
 import (
+	"errors"
+
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -49,4 +51,22 @@ func (s *Store) IndexEntries(c *schema.Collection, body []byte) int {
 // Held iterates over the ids of held documents, as Documents does over documents.
 func (v *View) Held(idPrefix string, after schema.DocumentID) *Documents {
 	return v.documentsBelow(holdKey(nil, v.collection.Incarnation, ""), idPrefix, after)
+}
+
+// EachHeld visits the held documents of all collections.
+func (s *Store) EachHeld(visit func(schema.CollectionName, schema.DocumentID)) error {
+	for _, c := range s.Collections() {
+		v, ok, err := s.View(c.Name)
+		if err != nil || !ok {
+			return err
+		}
+		held := v.Held("", "")
+		for held.Next() {
+			visit(c.Name, schema.DocumentID(held.ID()))
+		}
+		if err := errors.Join(held.Close(), v.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -50,8 +51,34 @@ func ParseStream(name string) (db DatabaseName, mutations, ok bool) {
 // snapshot's sequence follows.
 func (db DatabaseName) SnapshotStore() string { return db.LogStream() + "_SNAPSHOT_" }
 
+// SnapshotStream names the stream of the object store of the snapshot at seq.
+func (db DatabaseName) SnapshotStream(seq uint64) string {
+	return "OBJ_" + db.SnapshotStore() + strconv.FormatUint(seq, 10)
+}
+
+// SnapshotOf is the inverse of SnapshotStream. It returns 0 for the name of any other stream.
+func (db DatabaseName) SnapshotOf(stream string) uint64 {
+	seq, _ := strconv.ParseUint(strings.TrimPrefix(stream, "OBJ_"+db.SnapshotStore()), 10, 64)
+	if db.SnapshotStream(seq) != stream {
+		return 0
+	}
+	return seq
+}
+
 // LeaseBucket names the key-value bucket of the writer's lease.
 func (db DatabaseName) LeaseBucket() string { return db.LogStream() + "_LEASE" }
+
+// LeaseStream names the stream of LeaseBucket.
+func (db DatabaseName) LeaseStream() string { return "KV_" + db.LeaseBucket() }
+
+// StreamOwner returns the database to which a stream belongs: its log, mutations, lease or
+// one of its snapshots. ok is false for any other stream.
+func StreamOwner(name string) (db DatabaseName, ok bool) {
+	_, text, _ := strings.Cut(name, DatabaseName("").LogStream())
+	text, _, _ = strings.Cut(text, "_")
+	db, err := ParseDatabaseName(text)
+	return db, err == nil && (slices.Contains([]string{db.LogStream(), db.MutationStream(), db.LeaseStream()}, name) || db.SnapshotOf(name) > 0)
+}
 
 // API returns the subject prefix of requests, including the dot.
 func (db DatabaseName) API() string { return db.prefix() + "api." }

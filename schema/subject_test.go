@@ -38,6 +38,29 @@ func TestParseStream(t *testing.T) {
 	}
 }
 
+func TestStreamOwner(t *testing.T) {
+	for name, want := range map[string]DatabaseName{
+		"LAPSE_a-1":                 "a-1",
+		"LAPSE_a-1_MUTATIONS":       "a-1",
+		"KV_LAPSE_a-1_LEASE":        "a-1",
+		"OBJ_LAPSE_a-1_SNAPSHOT_42": "a-1",
+		"LAPSE_a_LEASE":             "",
+		"LAPSE_a_MUTATIONS_":        "",
+		"KV_LAPSE_a":                "",
+		"KV_LAPSE_a_MUTATIONS":      "",
+		"OBJ_LAPSE_a_SNAPSHOT_":     "",
+		"OBJ_LAPSE_a_SNAPSHOT_042":  "",
+		"OBJ_LAPSE_a_SNAPSHOT_4x":   "",
+		"MY_LAPSE_a":                "",
+		"LAPSE_":                    "",
+		"orders":                    "",
+	} {
+		if db, ok := StreamOwner(name); ok != (want != "") || ok && db != want {
+			t.Errorf("%s is of database %q, %t", name, db, ok)
+		}
+	}
+}
+
 func TestSplitEventSubject(t *testing.T) {
 	for _, test := range []struct {
 		event              Event

@@ -51,7 +51,8 @@ var architecture = map[string]struct{ ours, not []string }{
 	"processor/embedded":        {ours: []string{"schema", "processor/eventlog", "processor/gate", "processor/embedded/blocks"}},
 	"processor/embedded/blocks": {not: []string{"nats-io", "pebble"}},
 
-	"backup": {ours: []string{"schema", "logread", "processor/eventlog", "processor/snapshot", "processor/embedded/blocks"}},
+	"catalog": {ours: []string{"schema", "logread", "processor/eventlog", "processor/lease", "processor/snapshot"}, not: []string{"pebble"}},
+	"backup":  {ours: []string{"schema", "logread", "catalog", "processor/eventlog", "processor/snapshot", "processor/embedded/blocks"}},
 
 	"audit":           {ours: []string{"schema"}, not: []string{"nats-io"}},
 	"client":          {ours: []string{"schema", "schema/values", "logread"}, not: []string{"nats-server", "pebble"}},
@@ -62,9 +63,9 @@ var architecture = map[string]struct{ ours, not []string }{
 	"console":         {ours: []string{"schema", "schema/values", "client", "client/importer", "webserver"}, not: []string{"nats-io", "pebble"}},
 	"cosmos":          {ours: []string{"schema", "schema/values", "client", "webserver", "cosmos/sql"}, not: []string{"nats-io", "pebble"}},
 	"host": {ours: []string{"schema", "processor", "processor/observe", "processor/lease", "processor/spread", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
-		"backup", "client", "webserver", "console", "cosmos"}, not: []string{"pebble"}},
+		"backup", "catalog", "client", "webserver", "console", "cosmos"}, not: []string{"pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "schema/values", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
-		"backup", "client", "client/action", "client/importer", "webserver", "console", "cosmos", "audit", "host"}, not: []string{"nats-server", "pebble"}},
+		"backup", "catalog", "client", "client/action", "client/importer", "webserver", "console", "cosmos", "audit", "host"}, not: []string{"nats-server", "pebble"}},
 	"deploy":          {}, // tests only
 	"docs":            {}, // tests only
 	"docs/quickstart": {ours: []string{"client"}, not: []string{"nats-server", "pebble"}},

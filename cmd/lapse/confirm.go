@@ -30,13 +30,21 @@ func (c *confirmation) needed() bool {
 
 // ask returns an error unless the answer is yes.
 func (c *confirmation) ask(ctx context.Context, question string) error {
-	fmt.Fprintf(c.stderr, "%s [y/N] ", printable(question))
+	switch strings.ToLower(strings.TrimSpace(c.read(ctx, question+" [y/N] "))) {
+	case "y", "yes":
+		return nil
+	}
+	return errors.New("nothing was changed: answer y, or give --yes")
+}
+
+// read returns the line that the person types after a question, "" if ctx ends first.
+func (c *confirmation) read(ctx context.Context, question string) (line string) {
+	fmt.Fprint(c.stderr, printable(question))
 	answer := make(chan string, 1)
 	go func() { // a read from a terminal does not end with ctx
 		line, _ := bufio.NewReader(c.stdin).ReadString('\n')
 		answer <- line
 	}()
-	line := ""
 	select {
 	case line = <-answer:
 	case <-ctx.Done():
@@ -44,9 +52,5 @@ func (c *confirmation) ask(ctx context.Context, question string) error {
 	if !strings.HasSuffix(line, "\n") {
 		fmt.Fprintln(c.stderr)
 	}
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
-		return nil
-	}
-	return errors.New("nothing was changed: answer y, or give --yes")
+	return line
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/lapsedb/lapse/backup"
 	"github.com/lapsedb/lapse/host"
-	"github.com/lapsedb/lapse/processor/observe"
 )
 
 func newRestoreCommand(a *app) *cobra.Command {
@@ -40,8 +38,11 @@ interrupted, lapse refuses the database: run it again.`,
 	flags.BoolVar(&with.Replace, "replace", false, "restore also over a database with events that the backup does not have: they are lost")
 	addReplicasFlag(flags, &with.Replicas, "replicas of the streams (default as in the backup, or 1 with --store-dir)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := conn.checkRestore(cmd, storeDir, with); err != nil {
+		if err := checkStoreDir(cmd, storeDir); err != nil {
 			return err
+		}
+		if storeDir != "" && with.Replicas > 1 {
+			return usageErrorf("--replicas %d: the embedded NATS server of --store-dir is one", with.Replicas)
 		}
 		dir, remove, err := a.backupDir(args[0])
 		if err != nil {
@@ -95,24 +96,14 @@ func (a *app) backupDir(argument string) (dir string, remove func(), err error) 
 	return dir, remove, nil
 }
 
-// checkRestore returns a usage error for flags that do not go together.
-func (c *connection) checkRestore(cmd *cobra.Command, storeDir string, with backup.Options) error {
-	if storeDir == "" {
-		return nil
-	}
-	given := ""
+// checkStoreDir returns a usage error for flags of a connection beside --store-dir.
+func checkStoreDir(cmd *cobra.Command, storeDir string) (err error) {
 	cmd.PersistentFlags().VisitAll(func(flag *pflag.Flag) { // those of connection.addFlags
-		if flag.Changed && given == "" && flag.Name != "database" && flag.Name != "timeout" {
-			given = flag.Name
+		if flag.Changed && err == nil && storeDir != "" && flag.Name != "database" && flag.Name != "timeout" {
+			err = usageErrorf("--store-dir and --%s given: name a store directory, or a NATS server", flag.Name)
 		}
 	})
-	if given != "" {
-		return usageErrorf("--store-dir and --%s: restore into a store directory, or on a NATS server", given)
-	}
-	if with.Replicas > 1 {
-		return usageErrorf("--replicas %d: the embedded NATS server of --store-dir is one", with.Replicas)
-	}
-	return nil
+	return err
 }
 
 // restore restores on the NATS server of the connection.
@@ -127,10 +118,8 @@ func (c *connection) restore(cmd *cobra.Command, dir string, m *backup.Manifest,
 
 // restoreStore restores into a store directory.
 func (a *app) restoreStore(ctx context.Context, storeDir, dir string, m *backup.Manifest, with backup.Options) error {
-	lines := observe.LimitLog(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	defer lines.Close()
-	o := host.Options{StoreDir: storeDir}
-	o.Processor.Logger = slog.New(lines)
+	o, end := a.storeOptions(storeDir)
+	defer end()
 	with.Replicas = 1
 	return host.RestoreBackup(ctx, o, dir, m, with)
 }

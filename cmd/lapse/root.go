@@ -32,7 +32,7 @@ func newRootCommand(a *app) *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"server", "Server:", []*cobra.Command{newServeCommand(a), newTestCommand(a), newConfigCommand(a), newConsoleCommand(a), newCosmosCommand(a), newStatusCommand(a), newMoveCommand(a), newSnapshotCommand(a), newBackupCommand(a), newRestoreCommand(a)}},
+		{"server", "Server:", []*cobra.Command{newServeCommand(a), newTestCommand(a), newConfigCommand(a), newConsoleCommand(a), newCosmosCommand(a), newStatusCommand(a), newMoveCommand(a), newSnapshotCommand(a), newBackupCommand(a), newRestoreCommand(a), newDatabaseCommand(a)}},
 		{"documents", "Documents:", []*cobra.Command{newCollectionCommand(a), newDocumentCommand(a), newQueryCommand(a), newForecastCommand(a), newDueCommand(a), newHistoryCommand(a), newImportCommand(a)}},
 		{"log", "Log:", []*cobra.Command{newWatchCommand(a), newConsumersCommand(a), newExportCommand(a), newReplayCommand(a), newSimulateCommand(a), newAuditCommand(a)}},
 	} {

@@ -112,6 +112,10 @@ type Options struct {
 	// Unchecked opens the streams without checking their files, to begin a new log.
 	Unchecked bool
 
+	// Changing is the database that is restored: Start opens it also if an earlier restore of
+	// it was interrupted.
+	Changing schema.DatabaseName
+
 	// Logger gets the server's warnings and errors; nil discards them.
 	Logger *slog.Logger
 }
@@ -164,6 +168,9 @@ func Start(o Options) (*Server, error) {
 	quarantine := &quarantine{storeDir: o.StoreDir, of: make(map[schema.DatabaseName]error)}
 	known := blocks.OpenKnown(filepath.Join(o.StoreDir, "checked"))
 	err = quarantine.putBack()
+	if err == nil {
+		err = o.checkChanges(quarantine)
+	}
 	if err == nil && !o.Unchecked {
 		err = o.checkFiles(quarantine, known)
 	}

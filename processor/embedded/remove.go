@@ -1,28 +1,115 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/lapsedb/lapse/schema"
 )
 
-// RemoveStreams removes the log, mutations and snapshots of a database from a store directory
-// that no process uses, also those that are damaged. The log goes last: without it lapse would
-// begin a new one.
-func RemoveStreams(storeDir string, db schema.DatabaseName) (err error) {
-	lock, err := LockStore(storeDir)
+// RemoveStreams removes the streams of a database, also those that are damaged, from a store
+// directory that the caller has locked, and returns their names.
+func RemoveStreams(storeDir string, db schema.DatabaseName) (names []string, err error) {
+	if err := (&quarantine{storeDir: storeDir}).putBack(); err != nil {
+		return nil, err
+	}
+	dir := streamsDir(storeDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if owner, ok := schema.StreamOwner(e.Name()); ok && owner == db {
+			names = append(names, e.Name())
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return names, err
+			}
+		}
+	}
+	return names, nil
+}
+
+// Change is a command that changes all of a database in a store directory. A file in it says
+// that the command has begun. lapse refuses the database until it has ended.
+type Change string
+
+const (
+	Restoring Change = "restoring"
+	Deleting  Change = "deleting"
+)
+
+func (c Change) file(storeDir string, db schema.DatabaseName) string {
+	return filepath.Join(storeDir, string(c)+"-"+string(db))
+}
+
+// Begin notes that the command begins.
+func (c Change) Begin(storeDir string, db schema.DatabaseName) error {
+	f, err := os.OpenFile(c.file(storeDir, db), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
-	dir := streamsDir(storeDir)
-	found, err := filepath.Glob(filepath.Join(dir, "OBJ_"+db.SnapshotStore()+"*"))
-	for _, name := range append(found, filepath.Join(dir, db.MutationStream()), filepath.Join(dir, db.LogStream())) {
-		if err == nil {
-			err = os.RemoveAll(name)
+	dir, err := os.Open(storeDir)
+	if err == nil {
+		err = cmp.Or(dir.Sync(), dir.Close()) // before anything goes
+	}
+	return cmp.Or(err, f.Close())
+}
+
+// End notes that the command has ended.
+func (c Change) End(storeDir string, db schema.DatabaseName) error {
+	return os.Remove(c.file(storeDir, db))
+}
+
+// Begun reports whether the command has begun and not ended.
+func (c Change) Begun(storeDir string, db schema.DatabaseName) bool {
+	_, err := os.Stat(c.file(storeDir, db))
+	return err == nil
+}
+
+// Interrupted returns an error for each database of which a restore or deletion was interrupted.
+func Interrupted(storeDir string) (map[schema.DatabaseName]error, error) {
+	found := make(map[schema.DatabaseName]error)
+	for change, command := range map[Change]string{Restoring: "restore", Deleting: "database delete"} {
+		files, err := filepath.Glob(change.file(storeDir, "*"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			db := schema.DatabaseName(strings.TrimPrefix(filepath.Base(file), string(change)+"-"))
+			found[db] = fmt.Errorf("database %s: `lapse %s` was interrupted in %s: run it again", db, command, storeDir)
 		}
 	}
-	return err
+	return found, nil
+}
+
+// checkChanges refuses a database of which a restore or deletion was interrupted. With others,
+// these start, and the server does not open its streams.
+func (o *Options) checkChanges(quarantine *quarantine) error {
+	interrupted, err := Interrupted(o.StoreDir)
+	if err != nil || len(interrupted) == 0 {
+		return err
+	}
+	delete(interrupted, o.Changing)
+	entries, err := os.ReadDir(streamsDir(o.StoreDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, db := range o.Databases {
+		if quarantine.of[db] = interrupted[db]; interrupted[db] != nil && len(o.Databases) == 1 {
+			return interrupted[db]
+		}
+	}
+	for _, e := range entries {
+		if db, ok := schema.StreamOwner(e.Name()); ok && interrupted[db] != nil {
+			if err := quarantine.put(e.Name(), db, interrupted[db]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

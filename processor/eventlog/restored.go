@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"crypto/rand"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 // Metadata of a log's stream.
 const (
 	metaRestoring = "lapse-restoring" // set until all that belongs to a restored log is there
+	metaDeleting  = "lapse-deleting"  // set while the database is deleted
 	metaWas       = "lapse-was"       // identities of the logs that it continues, by commas
 )
 
@@ -38,8 +40,28 @@ func Complete(config jetstream.StreamConfig) jetstream.StreamConfig {
 	return config
 }
 
-// Restoring reports whether a restore of the log was interrupted.
-func Restoring(config jetstream.StreamConfig) bool { return config.Metadata[metaRestoring] != "" }
+// Deleted returns the configuration of a log whose database is being deleted: lapse refuses it.
+func Deleted(config jetstream.StreamConfig) jetstream.StreamConfig {
+	if config.Metadata = maps.Clone(config.Metadata); config.Metadata == nil {
+		config.Metadata = make(map[string]string)
+	}
+	config.Metadata[metaDeleting] = "1"
+	return config
+}
+
+// Deleting reports whether the database of the log is being deleted.
+func Deleting(config jetstream.StreamConfig) bool { return config.Metadata[metaDeleting] != "" }
+
+// Interrupted returns an error if a restore or deletion of the database was interrupted.
+func Interrupted(config jetstream.StreamConfig) error {
+	switch {
+	case Deleting(config):
+		return fmt.Errorf("stream %s is of a database whose deletion was interrupted: run `lapse database delete` again", config.Name)
+	case config.Metadata[metaRestoring] != "":
+		return fmt.Errorf("stream %s is of a restore that was interrupted: run `lapse restore` again", config.Name)
+	}
+	return nil
+}
 
 // Identity returns Log.Identity of the log with this configuration.
 func Identity(config jetstream.StreamConfig) string {

@@ -27,8 +27,8 @@ func checkLog(config jetstream.StreamConfig, o Config) error {
 		!config.AllowAtomicPublish {
 		return fmt.Errorf("stream %s exists but is not a lapse log: remove it, or serve another --database", config.Name)
 	}
-	if Restoring(config) {
-		return fmt.Errorf("stream %s is of a restore that was interrupted: run `lapse restore` again", config.Name)
+	if err := Interrupted(config); err != nil {
+		return err
 	}
 	return checkStream(config, o)
 }

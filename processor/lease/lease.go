@@ -63,7 +63,7 @@ const (
 )
 
 func (l *Lease) bucket() string  { return l.db.LeaseBucket() }
-func (l *Lease) stream() string  { return "KV_" + l.bucket() }
+func (l *Lease) stream() string  { return l.db.LeaseStream() }
 func (l *Lease) subject() string { return "$KV." + l.bucket() + "." + key }
 
 // Config configures a Lease.
@@ -96,6 +96,23 @@ func readHolder(value []byte) (h holder, err error) {
 		return h, fmt.Errorf("its key %s is %.60q", key, value)
 	}
 	return h, nil
+}
+
+// Holder returns the id of the process that has the lease of a database, "" for none.
+func Holder(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) (string, error) {
+	kv, err := js.KeyValue(ctx, db.LeaseBucket())
+	if err == nil {
+		entry, getErr := kv.Get(ctx, key)
+		if getErr == nil {
+			h, err := readHolder(entry.Value())
+			return h.Node, err
+		}
+		err = getErr
+	}
+	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
+		err = nil
+	}
+	return "", err
 }
 
 // open opens the bucket, or creates it if there is none.

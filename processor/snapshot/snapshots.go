@@ -151,6 +151,27 @@ func Newest(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName)
 	return 0, err
 }
 
+// EachHeld visits the held documents of the newest sound snapshot of a log of a database, and
+// returns its sequence, 0 if there is none. The files are in dir meanwhile.
+func EachHeld(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, ofLog func(identity string) bool, dir string, visit func(schema.CollectionName, schema.DocumentID)) (seq uint64, err error) {
+	s := &Store{db: db, js: js, fs: vfs.Default, dir: dir}
+	all, err := s.all(ctx)
+	if err != nil {
+		return 0, err
+	}
+	i := slices.IndexFunc(all, func(one storedSnapshot) bool { return one.Sound && ofLog(one.stream) })
+	if i < 0 {
+		return 0, nil
+	}
+	store, err := js.ObjectStore(ctx, s.bucket(all[i].Seq))
+	if err != nil {
+		return 0, fmt.Errorf("snapshot %d: %w", all[i].Seq, err)
+	}
+	return all[i].Seq, s.readBack(ctx, store, all[i], func(_ context.Context, fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error) {
+		return read(fs, dir, func(p *projections.Store) (projections.Digest, error) { return p.Digest(), p.EachHeld(visit) })
+	})
+}
+
 // readable is all, with an error if any is unreadable, for callers that remove
 // snapshots.
 func (s *Store) readable(ctx context.Context) (all []storedSnapshot, err error) {
