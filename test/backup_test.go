@@ -125,6 +125,35 @@ func TestBackup(t *testing.T) {
 	restored.Run("audit").OK()
 }
 
+// TestBackupUnderLoad: a database that a thousand writes were made to while it was backed up
+// is restored elsewhere with the same digest, and passes audit.
+func TestBackupUnderLoad(t *testing.T) {
+	t.Parallel()
+	s, key := serveOperator(t)
+	fillBackup(t, s)
+	mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d}`, writerTTL))
+	w := startWriters(t, s, 4)
+	var dir string
+	var backup backedUp
+	for during := 0; during < 1000; {
+		dir = t.TempDir()
+		before := w.count()
+		backup = readBackup(t, s.Run("backup", dir, "--nkey", key))
+		during += w.count() - before
+	}
+	w.stop()
+	store := t.TempDir()
+	if restored := readBackup(t, harness.Run(t, nil, "restore", dir, "--store-dir", store)); restored != backup {
+		t.Errorf("restored %+v, want %+v", restored, backup)
+	}
+	digest := digestAt(t, s, backup.Seq)
+	restored := harness.ServeIn(t, store)
+	if now := digestAt(t, restored, backup.Seq); now != digest {
+		t.Errorf("the digest is %s, was %s", now, digest)
+	}
+	restored.Run("audit").OK()
+}
+
 // TestRestoreOver: restore refuses a database that is served, or has events that the backup
 // does not have, unless it is told to lose them. lapse then folds its projection again,
 // without a hint. Consumers are where they were, and no mutation is judged twice.
@@ -172,17 +201,11 @@ func TestRestoreOver(t *testing.T) {
 	mutate("m2")
 	next()
 
-	refused := func(r harness.Result, want string) {
-		t.Helper()
-		if r.Exits(1); !strings.Contains(r.Stderr, want) || len(harness.Lines(r.Stderr)) != 1 {
-			t.Errorf("it says %q, want %q", r.Stderr, want)
-		}
-	}
-	refused(s.Run("restore", dir, "--nkey", key), "is served: stop every lapse")
-	refused(harness.Run(t, nil, "restore", dir, "--store-dir", s.Dir), "another process uses the store directory")
-	refused(harness.Run(t, nil, "restore", dir, "--store-dir", s.Dir, "--replace"), "another process uses the store directory")
+	refusesLine(t, s.Run("restore", dir, "--nkey", key), "is served: stop every lapse")
+	refusesLine(t, harness.Run(t, nil, "restore", dir, "--store-dir", s.Dir), "another process uses the store directory")
+	refusesLine(t, harness.Run(t, nil, "restore", dir, "--store-dir", s.Dir, "--replace"), "another process uses the store directory")
 	s.Stop()
-	refused(harness.Run(t, nil, "restore", dir, "--store-dir", s.Dir), "give --replace to lose them")
+	refusesLine(t, harness.Run(t, nil, "restore", dir, "--store-dir", s.Dir), "give --replace to lose them")
 	s.Restart()
 	mustAsk(t, nc, 200, "document.get.c.late", "")
 	s.Stop()
@@ -234,21 +257,7 @@ func TestBackupKilled(t *testing.T) {
 	s, key := serveOperator(t)
 	fillBackup(t, s)
 	dir := filepath.Join(t.TempDir(), "backup")
-	kill := func(when string, args ...string) {
-		t.Helper()
-		cmd := harness.Command(t, args...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, when, func() bool { found, _ := filepath.Glob(when); return len(found) > 0 })
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); err == nil {
-			t.Log("it was done before it was killed")
-		}
-	}
-	kill(filepath.Join(dir, "LAPSE_main", "1.blk"), "backup", dir, "--nkey", key, "--server", s.URL())
+	killOnce(t, exists(filepath.Join(dir, "LAPSE_main", "1.blk")), "backup", dir, "--nkey", key, "--server", s.URL())
 	store := filepath.Join(t.TempDir(), "store")
 	if r := harness.Run(t, nil, "restore", dir, "--store-dir", store).Exits(1); !strings.Contains(r.Stderr, "there is no backup in it that was completed") {
 		t.Errorf("it says %q", r.Stderr)
@@ -256,13 +265,54 @@ func TestBackupKilled(t *testing.T) {
 	backup := readBackup(t, s.Run("backup", dir, "--nkey", key, "--verify"))
 	digest := digestAt(t, s, backup.Seq)
 
-	kill(filepath.Join(store, "jetstream", "LAPSE", "*"), "restore", dir, "--store-dir", store)
-	harness.Run(t, nil, "restore", dir, "--store-dir", store).OK()
-	restored := harness.ServeIn(t, store)
-	if digestAt(t, restored, backup.Seq) != digest {
-		t.Error("the events restored are others")
+	// Into an empty store, of which lapse would otherwise begin a new database.
+	begun := filepath.Join(store, "restoring-main")
+	killOnce(t, exists(begun), "restore", dir, "--store-dir", store)
+	finish := func(store string) {
+		t.Helper()
+		if err := os.WriteFile(begun, nil, 0o600); err != nil { // if it was done already
+			t.Fatal(err)
+		}
+		refusesLine(t, harness.Run(t, nil, "serve", "--store-dir", store, "--listen", "127.0.0.1:0", "--console", "off"), "`lapse restore` was interrupted")
+		refusesLine(t, inStore(t, store, "delete", "main", "--yes"), "`lapse restore` was interrupted")
+		harness.Run(t, nil, "restore", dir, "--store-dir", store).OK()
+		restored := harness.ServeIn(t, store)
+		if digestAt(t, restored, backup.Seq) != digest {
+			t.Error("the events restored are others")
+		}
+		restored.Run("audit").OK()
+		restored.Stop()
 	}
-	restored.Run("audit").OK()
+	finish(store)
+
+	// Over a database, of which nothing remains by then.
+	mustAsk(t, dial(t, s), 201, "document.create.big.late", "{}")
+	s.Stop()
+	begun = filepath.Join(s.Dir, "restoring-main")
+	log := exists(filepath.Join(s.Dir, "jetstream", "LAPSE", "streams", "LAPSE_main"))
+	killOnce(t, func() bool { return !log() }, "restore", dir, "--store-dir", s.Dir, "--replace")
+	finish(s.Dir)
+}
+
+// killOnce kills a command once something holds.
+func killOnce(t testing.TB, holds func() bool, args ...string) {
+	t.Helper()
+	cmd := harness.Command(t, args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the time to kill "+args[0], holds)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Log("it was done before it was killed")
+	}
+}
+
+// exists reports whether there is a file.
+func exists(path string) func() bool {
+	return func() bool { _, err := os.Stat(path); return err == nil }
 }
 
 // TestBackupDiskFull: on a full disk, backup and restore end with one line that says so. What
