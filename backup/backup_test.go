@@ -180,6 +180,22 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("the log ends at %d, want 1", state.LastSeq)
 	}
 
+	// A restore ends after it has removed what was there.
+	file, away := filepath.Join(dir, db.LogStream(), "1.blk"), filepath.Join(t.TempDir(), "1.blk")
+	check := func() error { return eventlog.CheckStreams(t.Context(), connections, eventlog.Config{Database: db}) }
+	s.check(nil, os.Rename(file, away))
+	if err := backup.Restore(t.Context(), s.js, dir, m, backup.Options{Replace: true}); err == nil {
+		t.Error("it has restored a file that is not there")
+	}
+	if err := check(); err == nil || !strings.Contains(err.Error(), "run `lapse restore` again") {
+		t.Errorf("lapse says %v", err)
+	}
+	s.check(nil, os.Rename(away, file))
+	s.check(nil, backup.Restore(t.Context(), s.js, dir, m, backup.Options{}))
+	if err := check(); err != nil && strings.Contains(err.Error(), "lapse restore") {
+		t.Errorf("lapse says %v", err)
+	}
+
 	interrupted := filepath.Join(dir, db.LogStream(), "7.blk")
 	s.check(nil, os.WriteFile(interrupted, nil, 0o600))
 	s.save(dir)

@@ -21,6 +21,7 @@ import (
 	"github.com/lapsedb/lapse/logread"
 	"github.com/lapsedb/lapse/processor/embedded/blocks"
 	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/schema"
 )
 
 const (
@@ -54,12 +55,8 @@ func Restore(ctx context.Context, js jetstream.JetStream, dir string, m *Manifes
 			return err
 		}
 	}
-	streams, err := catalog.Streams(ctx, js, m.Database)
-	if err != nil {
-		return err
-	}
-	streams = slices.DeleteFunc(streams, func(name string) bool { return name == m.Database.LeaseStream() }) // a new one costs a take-over
-	if err := catalog.Remove(ctx, js, streams); err != nil {
+	mutations := m.stream(m.Database.MutationStream())
+	if err := clear(ctx, js, m.Database, mutations, o.Replicas); err != nil {
 		return err
 	}
 	var log jetstream.StreamConfig
@@ -70,11 +67,44 @@ func Restore(ctx context.Context, js jetstream.JetStream, dir string, m *Manifes
 			config = eventlog.Restored(config, m.Database)
 			log = config
 		}
+		if s == mutations {
+			if err := catalog.Remove(ctx, js, []string{config.Name}); err != nil {
+				return err
+			}
+		}
 		if err := restoreStream(ctx, js, dir, s, config, o.Progress); err != nil {
 			return fmt.Errorf("restore stream %s: %w", config.Name, err)
 		}
 	}
-	_, err = js.UpdateStream(ctx, eventlog.Complete(log))
+	_, err := js.UpdateStream(ctx, eventlog.Complete(log))
+	return err
+}
+
+// clear removes the streams of a database, the log last. Those of the mutations remain until
+// they are restored: lapse, which would begin a new database without a log, refuses them. A
+// new lease would cost a take-over.
+func clear(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, mutations *Stream, replicas int) error {
+	streams, err := catalog.Streams(ctx, js, db)
+	if err == nil && mutations != nil {
+		err = unrestored(ctx, js, mutations.Config, replicas)
+	}
+	if err != nil {
+		return err
+	}
+	return catalog.Remove(ctx, js, slices.DeleteFunc(streams, func(name string) bool {
+		return name == db.LeaseStream() || mutations != nil && name == mutations.Config.Name
+	}))
+}
+
+// unrestored marks a stream, which it creates if there is none, so that lapse refuses it.
+func unrestored(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, replicas int) error {
+	stream, err := catalog.Open(ctx, js, config.Name)
+	if err == nil {
+		_, err = js.UpdateStream(ctx, eventlog.Unrestored(stream.CachedInfo().Config))
+	} else if errors.Is(err, jetstream.ErrStreamNotFound) {
+		config.Replicas = cmp.Or(replicas, config.Replicas)
+		_, err = js.CreateStream(ctx, eventlog.Unrestored(config))
+	}
 	return err
 }
 

@@ -76,13 +76,12 @@ func List(ctx context.Context, js jetstream.JetStream) ([]*Database, error) {
 	streams := js.ListStreams(ctx)
 	for info := range streams.Info() {
 		found.Add(Stream{info.Config.Name, info.State.Msgs, int64(info.State.Bytes)})
-		if db, mutations, ok := schema.ParseStream(info.Config.Name); ok && !mutations {
-			if !isOperator(info.Config, db) {
-				return nil, errNoOperator
-			}
-			if err := eventlog.Interrupted(info.Config); err != nil {
-				found.Of(db).Interrupted = err.Error()
-			}
+		db, ok := schema.StreamOwner(info.Config.Name)
+		if ok && info.Config.Name == db.LogStream() && !isOperator(info.Config, db) {
+			return nil, errNoOperator
+		}
+		if err := eventlog.Interrupted(info.Config); ok && err != nil {
+			found.Of(db).Interrupted = err.Error()
 		}
 	}
 	if err := streams.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {

@@ -10,7 +10,7 @@ import (
 
 // TestBackup: with the operator's key, a database of a cluster is backed up while lapse serves
 // it, and restored there once every lapse has stopped, with its replicas. Processes whose
-// projection is newer than the backup need no hint.
+// projection is newer than the backup need no hint. The same key deletes it.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	c, one, two := serveOrders(t)
@@ -38,6 +38,16 @@ func TestBackup(t *testing.T) {
 	}
 	done(t, "client", "document", "upsert", "orders", "d0", `{"n":100}`)
 	done(t, "auditor", "audit")
+
+	if r := operator("database", "delete", "main", "--yes").Exits(1); !strings.Contains(r.Stderr, "is served: stop every lapse") {
+		t.Errorf("while lapse serves: %s", r.Stderr)
+	}
+	one.Stop()
+	two.Stop()
+	eventually(t, "the deletion", func() bool { return operator("database", "delete", "main", "--yes").Code == 0 })
+	if list := operator("database", "list").OK(); list != "" {
+		t.Errorf("there are still %s", list)
+	}
 	for _, line := range c.violations() {
 		t.Error(line)
 	}

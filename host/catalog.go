@@ -97,7 +97,10 @@ func DeleteDatabase(ctx context.Context, o Options, db schema.DatabaseName) (str
 		for _, path := range append(others, projection, clockFile(o.StoreDir, 1, db)) {
 			err = cmp.Or(err, os.RemoveAll(path))
 		}
-		return cmp.Or(err, embedded.Deleting.End(o.StoreDir, db))
+		if err != nil {
+			return err
+		}
+		return embedded.Deleting.End(o.StoreDir, db)
 	})
 	return streams, err
 }

@@ -26,10 +26,20 @@ func Restored(config jetstream.StreamConfig, db schema.DatabaseName) jetstream.S
 	was := strings.Join(Identities(config), ",")
 	fresh := LogConfig(db, db.Append()+rand.Text()+".")
 	config.Subjects, config.SubjectTransform = fresh.Subjects, fresh.SubjectTransform
+	return marked(Unrestored(config), metaWas, was)
+}
+
+// Unrestored returns the configuration of a stream without which lapse cannot serve what is
+// restored: lapse refuses it.
+func Unrestored(config jetstream.StreamConfig) jetstream.StreamConfig {
+	return marked(config, metaRestoring, "1")
+}
+
+func marked(config jetstream.StreamConfig, key, value string) jetstream.StreamConfig {
 	if config.Metadata = maps.Clone(config.Metadata); config.Metadata == nil {
 		config.Metadata = make(map[string]string)
 	}
-	config.Metadata[metaRestoring], config.Metadata[metaWas] = "1", was
+	config.Metadata[key] = value
 	return config
 }
 
@@ -42,17 +52,13 @@ func Complete(config jetstream.StreamConfig) jetstream.StreamConfig {
 
 // Deleted returns the configuration of a log whose database is being deleted: lapse refuses it.
 func Deleted(config jetstream.StreamConfig) jetstream.StreamConfig {
-	if config.Metadata = maps.Clone(config.Metadata); config.Metadata == nil {
-		config.Metadata = make(map[string]string)
-	}
-	config.Metadata[metaDeleting] = "1"
-	return config
+	return marked(config, metaDeleting, "1")
 }
 
 // Deleting reports whether the database of the log is being deleted.
 func Deleting(config jetstream.StreamConfig) bool { return config.Metadata[metaDeleting] != "" }
 
-// Interrupted returns an error if a restore or deletion of the database was interrupted.
+// Interrupted returns an error if a restore or deletion of a stream's database was interrupted.
 func Interrupted(config jetstream.StreamConfig) error {
 	switch {
 	case Deleting(config):

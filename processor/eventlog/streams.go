@@ -39,6 +39,9 @@ func checkMutations(config jetstream.StreamConfig, o Config) error {
 	if len(config.Subjects) != 1 || config.Subjects[0] != db.Mutations()+">" || config.SubjectTransform != nil {
 		return fmt.Errorf("stream %s exists but does not listen on %s>: remove it, or serve another --database", config.Name, db.Mutations())
 	}
+	if err := Interrupted(config); err != nil {
+		return err
+	}
 	return checkStream(config, o)
 }
 
