@@ -41,7 +41,7 @@ func storedCatalog(storeDir string) ([]*catalog.Database, error) {
 	projections, _ := filepath.Glob(projectionDir(storeDir, "*"))
 	for _, projection := range projections {
 		name, err := schema.ParseDatabaseName(filepath.Base(projection))
-		if err != nil { // a temporary one
+		if err != nil { // a file about one, or a temporary one
 			continue
 		}
 		db := found.Of(name)
