@@ -38,7 +38,7 @@ type Options struct {
 // Limits of a gateway.
 const (
 	maxRequests = 64              // at once
-	maxWait     = 5 * time.Second // for a place among them
+	maxWait     = 2 * time.Second // for a place among them
 	maxBody     = 2 << 20         // bytes of an item or a batch
 	maxQuery    = 256 << 10
 	maxClients  = 256 // databases with a connection
