@@ -24,6 +24,9 @@ type Event struct {
 	Rule     Rule
 
 	Cause uint64 // sequence returned by Submit, 0 for none
+	// TraceParent is the W3C trace context of the write, "" for none. Expired and Expiring have
+	// none: the event of Previous may.
+	TraceParent string
 	// Body is the document, the properties of a collection, or the error and mutation of
 	// a MutationRejected.
 	Body json.RawMessage
@@ -34,7 +37,7 @@ type Event struct {
 // EventOf returns an event of package schema as one of this package. They share the body.
 func EventOf(e *schema.Event) *Event {
 	event := &Event{Seq: e.Seq, Time: time.UnixMilli(e.Time).UTC(), Type: e.Type, Collection: string(e.Collection), ID: string(e.ID),
-		Cause: e.Cause, Body: e.Body, source: e}
+		Cause: e.Cause, TraceParent: e.Trace.Parent, Body: e.Body, source: e}
 	if e.Previous != 0 {
 		event.Previous = e.Previous.String()
 	}

@@ -81,6 +81,14 @@ func MinSeq(seq uint64) RequestOption {
 	return func(h headers) { h.Set(schema.HeaderMinSeq, strconv.FormatUint(seq, 10)) }
 }
 
+// TraceOf passes on the W3C trace context in the headers of another message, such as an HTTP
+// request: it stands on the events of a write.
+func TraceOf[H ~map[string][]string](from H) RequestOption {
+	own, _ := schema.OwnHeaders(from)
+	trace := own.Trace()
+	return func(h headers) { trace.Headers(h.Set) }
+}
+
 // Do sends one request with an encoded body. op is the head of its subject
 // ("document.upsert", "collection.list", "status"); collection and id are empty if the
 // op has none. The typed calls of this package encode and decode around Do.

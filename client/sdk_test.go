@@ -678,6 +678,7 @@ func eventJSON(e *client.Event) any {
 	text("id", e.ID)
 	text("previous", e.Previous)
 	text("rule", e.Rule.String())
+	text("traceparent", e.TraceParent)
 	if restored := e.Schema().Restored; restored != 0 {
 		text("restored", restored.String())
 	}

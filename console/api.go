@@ -164,6 +164,7 @@ func setLifetime(header http.Header, l client.Lifetime) {
 
 // passOn returns the headers of a request that the console forwards to the database.
 func passOn(header http.Header) (opts []client.RequestOption, _ error) {
+	opts = append(opts, client.TraceOf(header))
 	if etag := header.Get("If-Match"); etag != "" {
 		opts = append(opts, client.IfMatch(etag))
 	}

@@ -79,6 +79,13 @@ func TestBodiesPassUnchanged(t *testing.T) {
 	if response.StatusCode != 412 || !strings.Contains(text, `"error":"precondition_failed"`) {
 		t.Errorf("If-Match of another version: %d %s", response.StatusCode, text)
 	}
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	if response, text := send(t, s, "POST", at("document.touch", "a"), "", func(r *http.Request) { r.Header.Set("traceparent", parent) }); response.StatusCode != 200 {
+		t.Errorf("touch: %d %s", response.StatusCode, text)
+	}
+	if _, text := send(t, s, "GET", at("history", "a"), "", nil); strings.Count(text, `"traceparent":"`+parent+`"`) != 1 {
+		t.Errorf("the history has not one event with the trace context of the touch: %s", text)
+	}
 	if response, _ := send(t, s, "POST", at("document.delete", "a"), "", nil); response.StatusCode != 204 || response.Header.Get("Lapse-Seq") == "" {
 		t.Errorf("delete: %d", response.StatusCode)
 	}

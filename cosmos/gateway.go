@@ -244,6 +244,7 @@ func (x *exchange) sessionSeq() uint64 {
 // do sends a request to the database of x. A read waits for the state of the session token;
 // writes are answered by the writer, who has it.
 func (x *exchange) do(op, collection, id string, body []byte, opts ...client.RequestOption) (*client.Reply, error) {
+	opts = append(opts, client.TraceOf(x.Header))
 	seq := x.sessionSeq()
 	waits := seq > 0 && schema.OperationOf(op).Standby
 	if waits {

@@ -360,6 +360,30 @@ func TestBothWorlds(t *testing.T) {
 	g.want(423, "DELETE", "dbs/db/colls/orders/docs/mine", "", of(`["C1"]`)...)
 }
 
+// TestTrace: the trace context of an HTTP request stands on the events that it makes.
+func TestTrace(t *testing.T) {
+	g := start(t, host.Cosmos{})
+	g.container("orders", "/id", "")
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	trace := []string{"traceparent", parent, "tracestate", "a=1"}
+	g.want(201, "POST", "dbs/db/colls/orders/docs", `{"id":"a"}`, append(of(`["a"]`), trace...)...)
+	g.want(200, "PUT", "dbs/db/colls/orders/docs/a", `{"id":"a"}`, append(of(`["a"]`), trace...)...)
+	g.want(200, "PATCH", "dbs/db/colls/orders/docs/a", `{"operations":[{"op":"set","path":"/n","value":1}]}`, append(of(`["a"]`), trace...)...)
+	g.want(200, "POST", "dbs/db/colls/orders/docs", `[{"operationType":"Delete","id":"a"}]`, append(append(of(`["a"]`), "x-ms-cosmos-is-batch-request", "true"), trace...)...)
+	g.want(201, "POST", "dbs/db/colls/orders/docs", `{"id":"a"}`, append(of(`["a"]`), "traceparent", parent+", "+parent)...)
+	var got []string
+	for e, err := range g.client.Changes(t.Context(), client.FromStart(), client.UntilNow(), client.InCollection("orders")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		traced := e.Schema().Trace
+		got = append(got, e.Type.String()+" "+strings.ReplaceAll(traced.Parent, parent, "…")+" "+traced.State)
+	}
+	if want := []string{"CollectionCreated  ", "DocumentCreated … a=1", "DocumentReplaced … a=1", "DocumentReplaced … a=1", "DocumentDeleted … a=1", "DocumentCreated  "}; !slices.Equal(got, want) {
+		t.Errorf("the log has %q, want %q", got, want)
+	}
+}
+
 // TestDefinitions: a container's definition stands in the metadata, and PUT keeps what Cosmos
 // DB has no word for.
 func TestDefinitions(t *testing.T) {

@@ -545,10 +545,14 @@ func TestLoad(t *testing.T) {
 	t.Parallel()
 	c := startClocks(t, host.Test{})
 	c.play("t1")
-	c.want("200", "t1.api.batch.c", `{"operations":[{"op":"upsert","id":"a","body":{"ttl":5}},{"op":"upsert","id":"b","body":{"ttl":5}}]}`)
+	c.want("200", "t1.api.batch.c", `{"operations":[{"op":"upsert","id":"a","body":{"ttl":5}},{"op":"upsert","id":"b","body":{"ttl":5}}]}`,
+		"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	c.want("200", "t1.test.advance", `{"by":5}`)
 	_, now := c.ask("t1.test.now", "")
 	log := c.export("t1")
+	if n := strings.Count(log, `"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`); n != 2 {
+		t.Errorf("%d events have the trace context of the batch, want 2:\n%s", n, log)
+	}
 	end := strings.LastIndex(log[:len(log)-1], "\n") + 1
 	c = startClocks(t, host.Test{Load: strings.NewReader(log[:end])})
 	c.want("200 "+now, "main.test.now", "")

@@ -119,6 +119,15 @@ func parseOperation(collection string, raw []byte) Operation {
 	return Operation{Mutation: m, Fault: m.Fault}
 }
 
+// SetTrace sets the trace context of all mutations.
+func (b *Batch) SetTrace(t Trace) {
+	for i := range b.Operations {
+		if mu := b.Operations[i].Mutation; mu != nil {
+			mu.Trace = t
+		}
+	}
+}
+
 // Mutates reports whether the batch has a mutation.
 func (b *Batch) Mutates() bool {
 	for i := range b.Operations {

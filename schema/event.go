@@ -29,6 +29,7 @@ type Event struct {
 	Cause      uint64     // sequence in the mutations stream, 0 for none
 	MsgID      string     // Nats-Msg-Id of its mutation, "" for none
 	MsgOp      Op         // its operation; NoOp for none and in logs of older versions
+	Trace      Trace      // of its mutation or request; Expired and Expiring have none
 	Body       []byte
 
 	// More means that the next event is of the same atomic batch: no read sees the state
@@ -100,6 +101,7 @@ func (e *Event) Headers(set func(name, value string)) {
 			set(HeaderMsgOp, e.MsgOp.String())
 		}
 	}
+	e.Trace.Headers(set)
 }
 
 // DecodeEvent reads a message of the log: its sequence, the collection and type tokens
@@ -162,6 +164,9 @@ func (e *Event) setHeaders(header func(string) string) (err error) {
 	}
 	if e.MsgID = header(HeaderMsgID); e.MsgID != "" {
 		e.MsgOp = ParseOp(header(HeaderMsgOp))
+	}
+	if parent := header(HeaderTraceParent); parent != "" {
+		e.Trace = NewTrace(parent, header(HeaderTraceState))
 	}
 	return fault
 }
@@ -248,6 +253,9 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `,"cause":"`+causePrefix...)
 		dst = strconv.AppendUint(dst, e.Cause, 10)
 		dst = append(dst, '"')
+	}
+	if e.Trace.Parent != "" {
+		dst = AppendString(append(dst, `,"traceparent":`...), e.Trace.Parent)
 	}
 	if len(e.Body) > 0 {
 		dst = append(dst, `,"body":`...)

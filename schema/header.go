@@ -24,9 +24,15 @@ func (h Header) Get(name string) string {
 
 var lineEnds = strings.NewReplacer("\r", " ", "\n", " ")
 
-// OwnHeaders returns the headers of a message that lapse reads, one value each under
-// canonical names, nil if there are none. Names match in any case: a missed If-Match
-// would drop a precondition.
+// value returns a header as the log would return it: clients other than Go's may send
+// blanks around a value or line ends in it.
+func (h Header) value(name string) string {
+	return strings.Trim(lineEnds.Replace(h.Get(name)), " \t")
+}
+
+// OwnHeaders returns the headers of a message that lapse reads, under canonical names, nil
+// if there are none. Names match in any case: a missed If-Match would drop a precondition.
+// A header has one value, but those of a Trace have all.
 func OwnHeaders[H ~map[string][]string](all H) (own Header, fault *Error) {
 	for name, values := range all {
 		name = ownHeader(name)
@@ -37,8 +43,8 @@ func OwnHeaders[H ~map[string][]string](all H) (own Header, fault *Error) {
 			own = make(Header, 3)
 		}
 		for _, value := range values {
-			if before, ok := own[name]; !ok {
-				own[name] = []string{value}
+			if before, ok := own[name]; !ok || name == HeaderTraceParent || name == HeaderTraceState {
+				own[name] = append(before, value)
 			} else if before[0] != value {
 				fault = ErrBadRequest.With("the header %s comes twice with different values: send it once", name)
 			}
@@ -50,7 +56,7 @@ func OwnHeaders[H ~map[string][]string](all H) (own Header, fault *Error) {
 // ownHeader returns a header's canonical name, "" if lapse does not read it.
 func ownHeader(name string) string {
 	name = strings.Trim(name, " \t")
-	for _, own := range [...]string{HeaderMinSeq, HeaderIfMatch, HeaderRequestID, HeaderExpireAt, HeaderKeepDeadline} {
+	for _, own := range [...]string{HeaderMinSeq, HeaderIfMatch, HeaderRequestID, HeaderExpireAt, HeaderKeepDeadline, HeaderTraceParent, HeaderTraceState} {
 		if len(name) == len(own) && strings.EqualFold(name, own) {
 			return own
 		}
@@ -58,22 +64,21 @@ func ownHeader(name string) string {
 	return ""
 }
 
-// SetHeaders sets MsgID, IfMatch and End from the message's headers, each value as the log
-// would return it: clients other than Go's may send blanks around a value or line ends
-// in it. It may set the Fault.
+// SetHeaders sets MsgID, IfMatch, End and Trace from the message's headers. It may set the
+// Fault.
 func (m *Mutation) SetHeaders(own Header) {
-	value := func(name string) string { return strings.Trim(lineEnds.Replace(own.Get(name)), " \t") }
-	m.MsgID = value(HeaderRequestID)
-	m.IfMatch = value(HeaderIfMatch)
+	m.Trace = own.Trace()
+	m.MsgID = own.value(HeaderRequestID)
+	m.IfMatch = own.value(HeaderIfMatch)
 	if len(own[HeaderIfMatch]) > 0 && m.IfMatch == "" {
 		m.IfMatch = `""` // an empty precondition matches no version
 	}
 	end := given{atName: HeaderExpireAt, keepName: HeaderKeepDeadline}
 	if len(own[HeaderExpireAt]) > 0 {
-		end.at = cmp.Or(value(HeaderExpireAt), `""`) // it must not be empty
+		end.at = cmp.Or(own.value(HeaderExpireAt), `""`) // it must not be empty
 	}
 	if len(own[HeaderKeepDeadline]) > 0 {
-		end.keep = cmp.Or(value(HeaderKeepDeadline), `""`)
+		end.keep = cmp.Or(own.value(HeaderKeepDeadline), `""`)
 	}
 	m.setEnd(end)
 }

@@ -91,8 +91,8 @@ func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 // eventLine is a line of the log: an event with all members of the line, and the texts from
 // which finish makes the rest of it.
 type eventLine struct {
-	event                            Event
-	eventType, id, time, rule, cause string
+	event                                   Event
+	eventType, id, time, rule, cause, trace string
 }
 
 // read reads a member of the line.
@@ -121,6 +121,8 @@ func (l *eventLine) read(name, value []byte) error {
 		return readText(value, &l.rule)
 	case "cause":
 		return readText(value, &l.cause)
+	case "traceparent":
+		return readText(value, &l.trace)
 	case "body":
 		e.Body = value
 	}
@@ -156,6 +158,9 @@ func (l *eventLine) finish() (err error) {
 		if e.Cause, err = parseCause(l.cause); err != nil {
 			return err
 		}
+	}
+	if !e.Type.HasDeadline() {
+		e.Trace = NewTrace(l.trace, "")
 	}
 	return e.check()
 }

@@ -60,6 +60,8 @@ type Mutation struct {
 
 	End End // of create, replace, upsert and patch
 
+	Trace Trace // of its request, or of the whole batch
+
 	// Body as parsed by Check.
 	Document   Document   // create, replace, upsert; of patch only HasTTL
 	Properties Properties // collection create and replace

@@ -20,6 +20,9 @@ func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, 
 	if fault == nil {
 		fault = header.CheckNoEnd("batch as a whole: its operations have expireAt and keepDeadline")
 	}
+	if fault == nil {
+		b.SetTrace(header.Trace())
+	}
 	return b, fault
 }
 

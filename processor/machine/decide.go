@@ -101,7 +101,7 @@ func (m *Machine) guard(step func() error) (err error) {
 
 // reject emits the MutationRejected of a mutation of the stream.
 func (m *Machine) reject(mu *schema.Mutation, fault *schema.Error) {
-	e := &schema.Event{Type: schema.MutationRejected, Collection: mu.Collection, Cause: mu.Cause,
+	e := &schema.Event{Type: schema.MutationRejected, Collection: mu.Collection, Cause: mu.Cause, Trace: mu.Trace,
 		Body: mu.AppendRejection(nil, fault)}
 	if e.Collection == "" {
 		e.Collection = schema.InvalidCollection
@@ -162,6 +162,11 @@ func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 		return m.decideDocument(mu)
 	}
 	return m.decideCollection(mu)
+}
+
+// eventOf returns an event that a mutation makes, to be completed.
+func eventOf(mu *schema.Mutation, t schema.EventType) *schema.Event {
+	return &schema.Event{Type: t, Collection: mu.Collection, ID: mu.ID, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Trace: mu.Trace}
 }
 
 // judged emits an internal event for a mutation of the stream that changes nothing.
@@ -234,9 +239,9 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 		c = m.emitCollection(mu, schema.CollectionReplaced, c.Incarnation)
 		return Outcome{Code: 200, Body: c.AppendReply(nil)}, nil
 	}
-	e := &schema.Event{Type: schema.CollectionDeleted, Collection: c.Name, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: c.AppendJSON(nil)}
-	if !m.fits(len(e.Body)) {
-		e.Body = nil
+	e := eventOf(mu, schema.CollectionDeleted)
+	if properties := c.AppendJSON(nil); m.fits(len(properties)) {
+		e.Body = properties
 	}
 	m.emit(e)
 	m.overlay.setCollection(c.Name, overlaidCollection{seq: m.seq})
@@ -258,8 +263,9 @@ func (m *Machine) writePending(c *schema.Collection) bool {
 // emitCollection emits an event that gives a collection its properties;
 // incarnation is 0 for a new one.
 func (m *Machine) emitCollection(mu *schema.Mutation, t schema.EventType, incarnation uint64) *schema.Collection {
-	m.emit(&schema.Event{Type: t, Collection: mu.Collection, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op,
-		Body: mu.Properties.AppendJSON(nil)})
+	e := eventOf(mu, t)
+	e.Body = mu.Properties.AppendJSON(nil)
+	m.emit(e)
 	if incarnation == 0 {
 		incarnation = m.seq
 	}
@@ -411,8 +417,8 @@ func (m *Machine) setEnd(c *schema.Collection, mu *schema.Mutation, d *schema.Do
 }
 
 func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Record) {
-	e := &schema.Event{Type: schema.DocumentDeleted, Collection: c.Name, ID: mu.ID,
-		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: m.image(c, prior.Body)}
+	e := eventOf(mu, schema.DocumentDeleted)
+	e.Previous, e.Body = prior.Version, m.image(c, prior.Body)
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta})
 	m.overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, overlaid{seq: m.seq})
 }
@@ -428,8 +434,8 @@ func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior
 		m.judged(mu)
 		return touched(c, mu, overlaid{Record: projections.Record{Meta: prior}, reason: reason}), nil
 	}
-	e := &schema.Event{Type: schema.DocumentTouched, Collection: c.Name, ID: mu.ID,
-		Previous: prior.Version, Content: prior.ContentVersion(), Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op}
+	e := eventOf(mu, schema.DocumentTouched)
+	e.Previous, e.Content = prior.Version, prior.ContentVersion()
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior, TTL: prior.TTL, Sum: prior.Sum})
 	key := DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}
 	d := overlaid{Record: m.overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending
@@ -453,8 +459,8 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 	if err != nil {
 		return Outcome{}, err
 	}
-	e := &schema.Event{Type: schema.DocumentCreated, Collection: c.Name, ID: mu.ID,
-		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: d.Body, Restored: restored}
+	e := eventOf(mu, schema.DocumentCreated)
+	e.Previous, e.Body, e.Restored = prior.Version, d.Body, restored
 	o := Outcome{Code: 201}
 	if prior.Version != 0 {
 		e.Type = schema.DocumentReplaced

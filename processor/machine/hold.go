@@ -7,8 +7,8 @@ import (
 
 // hold holds or releases a document. Its version and _ts stay.
 func (m *Machine) hold(c *schema.Collection, mu *schema.Mutation, prior projections.Meta) (Outcome, error) {
-	e := &schema.Event{Type: schema.DocumentHeld, Collection: c.Name, ID: mu.ID,
-		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op}
+	e := eventOf(mu, schema.DocumentHeld)
+	e.Previous = prior.Version
 	now := prior
 	now.Held = mu.Op == schema.DocumentHold
 	reason := mu.Reason

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestEventListener: a nil listener ignores events; of two that are joined both
@@ -59,6 +60,17 @@ func TestRoleChangedIsLogged(t *testing.T) {
 		e.Log(slog.New(slog.NewTextHandler(&logs, nil)))
 		if text := logs.String(); !strings.Contains(text, "level=INFO") || !strings.Contains(text, "role="+string(e.To)) {
 			t.Errorf("from %q to %s it logs %q", e.From, e.To, text)
+		}
+	}
+}
+
+// TestSlowIsTraced: the line of a slow request leads to its trace.
+func TestSlowIsTraced(t *testing.T) {
+	for id, want := range map[string]string{"4bf9": "what=query took=2s trace_id=4bf9\n", "": "what=query took=2s\n"} {
+		var logs bytes.Buffer
+		Slow{What: "query", Took: 2 * time.Second, TraceID: id}.Log(slog.New(slog.NewTextHandler(&logs, nil)))
+		if text := logs.String(); !strings.HasSuffix(text, want) {
+			t.Errorf("logged %q, want …%q", text, want)
 		}
 	}
 }

@@ -64,13 +64,21 @@ type ReplyFailed struct {
 
 func (e ReplyFailed) Log(to *slog.Logger) { to.Warn("reply failed", "op", e.Operation, "err", e.Err) }
 
-// Slow reports an operation that took longer than expected.
+// Slow reports an operation that took longer than expected. TraceID is that of its request,
+// "" for none.
 type Slow struct {
-	What string
-	Took time.Duration
+	What    string
+	Took    time.Duration
+	TraceID string
 }
 
-func (e Slow) Log(to *slog.Logger) { to.Warn("slow operation", "what", e.What, "took", brief(e.Took)) }
+func (e Slow) Log(to *slog.Logger) {
+	args := []any{"what", e.What, "took", brief(e.Took)}
+	if e.TraceID != "" {
+		args = append(args, "trace_id", e.TraceID)
+	}
+	to.Warn("slow operation", args...)
+}
 
 // Answered counts the replies to an operation with one code: "other" for a code
 // that lapse does not define. Too frequent for an Event.

@@ -263,7 +263,8 @@ func TestSmallMaxPayload(t *testing.T) {
 				id := strings.Repeat("%2E", 255)
 				stored := func(n int) string { return sized(n - len(`"id":"",`) - 255) }
 				for i, code := range []int{201, 200, 413} {
-					w.Want(code, "document.upsert.c."+id, stored(most-1+i), "Nats-Msg-Id", strings.Repeat("m", 254)+strconv.Itoa(i))
+					w.Want(code, "document.upsert.c."+id, stored(most-1+i), "Nats-Msg-Id", strings.Repeat("m", 254)+strconv.Itoa(i),
+						"traceparent", "01-"+strings.Repeat("1", 32)+"-"+strings.Repeat("1", 16)+"-01-"+strings.Repeat("x", 456), "tracestate", strings.Repeat("s", 512))
 				}
 				w.Want(200, "document.get.c."+id, "")
 				w.Want(200, "query.c", `{"limit":1}`)

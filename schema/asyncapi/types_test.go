@@ -241,6 +241,9 @@ func TestHeaders(t *testing.T) {
 		if name == "DocumentTouched" {
 			e.Content = 1
 		}
+		if !e.Type.HasDeadline() {
+			e.Trace = schema.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
+		}
 		var headers []string
 		e.Headers(func(name, _ string) { headers = append(headers, name) })
 		schema := d.Components.Messages[name].Headers.Name()
