@@ -475,7 +475,8 @@ function Event({e, before, open: initially, restore}) {
   const [open, setOpen] = useState(initially);
   const isVersion = versions.includes(e.type);
   return html`<p><strong>${words[e.type] ?? e.type}</strong>${note(e)}${' '}
-      <span class="faint"><${Time} ms=${Date.parse(e.time)} fine />, sequence ${number(e.seq)}</span></p>
+      <span class="faint"><${Time} ms=${Date.parse(e.time)} fine />, sequence ${number(e.seq)}
+      ${e.traceparent && `, trace ${e.traceparent.slice(3, 35)}`}</span></p>
     ${e.body &&
     (isVersion || lasts.includes(e.type)) &&
     html`<details open=${open} onToggle=${event => setOpen(event.target.open)}>

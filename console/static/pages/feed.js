@@ -418,13 +418,14 @@ function Whole({seq}) {
   }, []);
   if (!got) return html`<${Fault} error=${error} />${!error && html`<p class="loading">Loading…</p>`}`;
   const value = name => JSON.parse(member(got.text, name) ?? 'null');
-  const [collection, id] = ['collection', 'id'].map(value);
+  const [collection, id, trace] = ['collection', 'id', 'traceparent'].map(value);
   const body = member(got.text, 'body');
   return html`<p>
     ${id !== null &&
     html`<a href=${link('documents', collection, id)}>Document</a> · <a
     href=${at(['feed'], {collection, id, from: 1})}>All its events</a> · `}
     <a href=${at(['feed'], {from: seq})}>This event and what came after it</a>
+    ${trace && html` · trace <code>${trace.slice(3, 35)}</code>`}
     </p>
     ${got.before &&
       html`<h2>Changes</h2><${Diff} before=${pretty(content(got.before))} after=${pretty(content(body))} />`}

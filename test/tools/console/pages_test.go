@@ -885,6 +885,7 @@ func TestFeedFilters(t *testing.T) {
 	put(t, coll, "a", `{"n":2,"text":"`+strings.Repeat("x", 1000)+`"}`)
 	put(t, coll, "b", `{}`)
 	b := openConsole(t, lapse, console.Options{Write: true})
+	b.expect("404")
 	rows := func(want string) {
 		t.Helper()
 		b.until(`[...document.querySelectorAll('.feed tbody tr')].map(tr => tr.cells[1].innerText + ' ' + tr.cells[3].innerText).join() === $?`, want)
@@ -901,12 +902,16 @@ func TestFeedFilters(t *testing.T) {
 	b.until(`[...document.querySelectorAll('.feed .diff .removed')].some(e => e.innerText.includes('"n": 1')) && document.querySelector('.feed pre:last-child').innerText.includes('xxx')`)
 	b.click("button.more", "")
 	b.until(`document.querySelector('.feed .diff') === null`)
-	if err := client.Delete(t.Context(), coll, "b"); err != nil {
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	if err := client.Delete(t.Context(), coll, "b", client.TraceOf(http.Header{"Traceparent": {"00-" + trace + "-00f067aa0ba902b7-01"}})); err != nil {
 		t.Fatal(err)
 	}
+	b.visit("documents/" + coll.Name() + "/b")
+	b.until(`document.querySelector('.timeline')?.innerText.includes($?)`, ", trace "+trace)
 	b.visit("feed?type=DocumentDeleted&from=1")
 	rows("Deleted b")
 	b.click("button.more", "")
+	b.until(`document.querySelector('.feed td[colspan]')?.innerText.includes($?)`, "trace "+trace)
 	b.click(".feed button", "Restore")
 	b.sees("Restored")
 	b.visit("feed?id=nobody&from=2001-01-01")
