@@ -7,6 +7,7 @@ import type { Log } from "./log.js";
 import { checkCollection } from "./names.js";
 import { Ordered } from "./ordered.js";
 import type { Reader } from "./reader.js";
+import { handling } from "./tracer.js";
 import type { Event, FeedOptions } from "./types.js";
 
 const eventTypes = [
@@ -137,7 +138,12 @@ export async function* changes<T>(log: Log, o: FeedOptions): AsyncGenerator<Even
   }
   try {
     for await (const [event, d] of read<T>(log, o, feed)) {
-      yield event;
+      const traced = await handling(log, event);
+      try {
+        yield event;
+      } finally {
+        traced && log.requests.tracer?.end(traced);
+      }
       feed.reader.done(d);
     }
   } finally {

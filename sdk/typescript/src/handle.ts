@@ -4,6 +4,7 @@ import { LapseError } from "./errors.js";
 import type { Delivery } from "./event.js";
 import { openFeed, read } from "./feed.js";
 import { Refusal, type Log } from "./log.js";
+import { handling, observed } from "./tracer.js";
 import type { Event, FeedOptions } from "./types.js";
 
 /** Handles an event. It fails by throwing; the signal is aborted when the feed ends. */
@@ -142,7 +143,7 @@ export async function handle<T>(log: Log, handler: Handler<T>, options: HandleOp
       const key = `${event.collection}/${event.id}`;
       const before = event.id === undefined ? Promise.all(lanes.values()) : lanes.get(key);
       const lane = Promise.resolve(before)
-        .then(() => slots.run(() => handleEvent(event, d, handler, options, ended, counter)))
+        .then(() => slots.run(() => handleEvent(log, event, d, handler, options, ended, counter)))
         .then(() => feed.reader.done(d))
         .catch((e) => failed.abort(e))
         .finally(() => lanes.get(key) === lane && lanes.delete(key));
@@ -159,7 +160,7 @@ export async function handle<T>(log: Log, handler: Handler<T>, options: HandleOp
 }
 
 /** Calls the handler until it returns, or the poison handler after its last try. Throws what ends the feed. */
-async function handleEvent<T>(event: Event<T>, d: Delivery, handler: Handler<T>, { poison }: HandleOptions<T>, ended: AbortSignal, counter?: Counter): Promise<void> {
+async function handleEvent<T>(log: Log, event: Event<T>, d: Delivery, handler: Handler<T>, { poison }: HandleOptions<T>, ended: AbortSignal, counter?: Counter): Promise<void> {
   let { failed = 0, error }: { failed?: number; error?: unknown } = (await counter?.begin(d)) ?? {};
   for (let retry = firstRetry; !poison || failed < poison.after; retry = Math.min(2 * retry, lastRetry)) {
     ended.throwIfAborted();
@@ -168,7 +169,7 @@ async function handleEvent<T>(event: Event<T>, d: Delivery, handler: Handler<T>,
       break;
     }
     try {
-      await handler(event, ended);
+      await observed(log.requests.tracer, await handling(log, event), () => handler(event, ended));
       counter?.failed.delete(d.seq);
       return;
     } catch (e) {

@@ -22,7 +22,7 @@ export class Lapse {
   constructor(nc: NatsConnection, options: Options = {}) {
     this.database = options.database ?? "main";
     checkDatabase(this.database);
-    this.requests = new Requests(nc, this.database, milliseconds(options.timeout ?? 10), options.readYourWrites ?? false, options.parse ?? JSON.parse);
+    this.requests = new Requests(nc, this.database, milliseconds(options.timeout ?? 10), options.readYourWrites ?? false, options.parse ?? JSON.parse, options.tracer);
     this.log = new Log(this.requests, options.apiPrefix?.replace(/\.$/, ""));
   }
 

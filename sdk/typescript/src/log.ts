@@ -106,10 +106,11 @@ export class Log {
     return state;
   }
 
-  /** Returns the sequence of a message and its log time in milliseconds, NaN if it is no event; undefined if there is none. */
-  async get(which: { last_by_subj: string } | { seq: number; next_by_subj: string }, timeout?: number): Promise<{ seq: number; time: number } | undefined> {
+  /** Returns the sequence of a message, its log time in milliseconds, NaN if it is no event, and its trace context; undefined if there is none. */
+  async get(which: { last_by_subj: string } | { seq: number; next_by_subj: string }, timeout?: number): Promise<{ seq: number; time: number; traceparent: string | undefined } | undefined> {
     const found = await missing(noMessage, this.request<{ message: { seq: number; hdrs?: string } }>("STREAM.MSG.GET", "", which, timeout));
-    return found && { seq: found.message.seq, time: Number(/^Lapse-Time: *(-?\d+)/m.exec(atob(found.message.hdrs ?? ""))?.[1]) };
+    const headers = atob(found?.message.hdrs ?? "");
+    return found && { seq: found.message.seq, time: Number(/^Lapse-Time: *(-?\d+)/m.exec(headers)?.[1]), traceparent: /^traceparent: *(\S+)/m.exec(headers)?.[1] };
   }
 
   /**

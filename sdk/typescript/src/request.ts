@@ -1,5 +1,6 @@
 import { headers as newHeaders, nuid, type Msg, type MsgHdrs, type NatsConnection } from "@nats-io/nats-core";
 import { LapseError } from "./errors.js";
+import { observed, type Tracer } from "./tracer.js";
 import type * as wire from "./wire.generated.js";
 
 /** A request to a database. */
@@ -14,6 +15,9 @@ export interface Call {
   /** Milliseconds; by default those of the Lapse. */
   timeout?: number;
 }
+
+/** The operation and collection of a request. */
+const tracedTail = /^api\.((?:collection|document)\.\w+|\w+)(?:\.([^.]+))?/;
 
 type Untailed = Omit<Call, "tail">;
 
@@ -89,13 +93,22 @@ export class Requests {
     readonly timeout: number,
     readonly readYourWrites: boolean,
     readonly parse: (text: string) => any,
+    readonly tracer?: Tracer,
   ) {
     this.link = linkOf(nc);
   }
 
   /** Sends a request and returns its reply. Throws a LapseError if it is refused. */
   send(call: Call): Promise<Reply> {
-    return this.exchange(call, `lapse.${this.database}.${call.tail}`, (msg) => this.replyOf(call, msg));
+    const { database, tracer } = this;
+    const subject = `lapse.${database}.${call.tail}`;
+    const [, operation, collection] = (tracer && tracedTail.exec(call.tail)) ?? [];
+    if (!tracer || operation === undefined) {
+      return this.exchange(call, subject, (msg) => this.replyOf(call, msg));
+    }
+    const traced = tracer.call({ database, operation, ...(collection && { collection }) });
+    const headers = { ...call.headers, ...traced.headers };
+    return observed(tracer, traced, () => this.exchange({ ...call, headers }, subject, (msg) => this.replyOf(call, msg)));
   }
 
   /** Sends a request to a subject and returns what read makes of the reply, which may throw a LapseError. */

@@ -1,5 +1,6 @@
 import type { Duration } from "./duration.js";
 import type { LapseError } from "./errors.js";
+import type { Tracer } from "./tracer.js";
 import type * as wire from "./wire.generated.js";
 
 /** The status of a process that serves the database. Log times are in milliseconds since 1970. */
@@ -20,6 +21,8 @@ export interface Options {
   apiPrefix?: string;
   /** Reads the JSON of documents; `JSON.parse` by default. See `parseBigInt`. */
   parse?: (text: string) => unknown;
+  /** Observes requests and the handling of events, as `@lapsedb/lapse/otel` does. */
+  tracer?: Tracer;
 }
 
 /** The properties of a collection. Without a property, it has its default. */
@@ -194,6 +197,7 @@ export interface Event<T> {
   restored?: string;
   /** The mutation of JetStream that caused the event. */
   cause?: string;
+  /** The W3C trace context of the request or message that made the event. */
   traceparent?: string;
   /** The body: a document without `_ts` and `_etag`, properties, or a rejection. */
   value?: T;

@@ -61,26 +61,26 @@ export type Timestamp = number;
 /** The version of a document or collection, the sequence of the event that made it, as a string. */
 export type Etag = string;
 
-export type CollectionEvent = { seq: Sequence; time: EventTime; type: "CollectionCreated" | "CollectionReplaced" | "CollectionDeleted"; collection: CollectionName; cause?: EventCause; body: Properties };
+export type CollectionEvent = { seq: Sequence; time: EventTime; type: "CollectionCreated" | "CollectionReplaced" | "CollectionDeleted"; collection: CollectionName; cause?: EventCause; traceparent?: TraceParent; body: Properties };
 
-export type DocumentCreated = { seq: Sequence; time: EventTime; type: "DocumentCreated"; collection: CollectionName; id: Id; restored?: Sequence; cause?: EventCause; body: DocumentStored };
+export type DocumentCreated = { seq: Sequence; time: EventTime; type: "DocumentCreated"; collection: CollectionName; id: Id; restored?: Sequence; cause?: EventCause; traceparent?: TraceParent; body: DocumentStored };
 
-export type DocumentReplaced = { seq: Sequence; time: EventTime; type: "DocumentReplaced"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause; body: DocumentStored };
+export type DocumentReplaced = { seq: Sequence; time: EventTime; type: "DocumentReplaced"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause; traceparent?: TraceParent; body: DocumentStored };
 
-export type DocumentDeleted = { seq: Sequence; time: EventTime; type: "DocumentDeleted"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause; body?: DocumentStored };
+export type DocumentDeleted = { seq: Sequence; time: EventTime; type: "DocumentDeleted"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause; traceparent?: TraceParent; body?: DocumentStored };
 
-export type DocumentReleased = { seq: Sequence; time: EventTime; type: "DocumentReleased"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause; body: Hold };
+export type DocumentReleased = { seq: Sequence; time: EventTime; type: "DocumentReleased"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause; traceparent?: TraceParent; body: Hold };
 
-export type DocumentHeld = { seq: Sequence; time: EventTime; type: "DocumentHeld"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause; body: Hold };
+export type DocumentHeld = { seq: Sequence; time: EventTime; type: "DocumentHeld"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause; traceparent?: TraceParent; body: Hold };
 
 /** A new version of the same content. */
-export type DocumentTouched = { seq: Sequence; time: EventTime; type: "DocumentTouched"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause };
+export type DocumentTouched = { seq: Sequence; time: EventTime; type: "DocumentTouched"; collection: CollectionName; id: Id; previous: Sequence; cause?: EventCause; traceparent?: TraceParent };
 
 export type DocumentExpiring = { seq: Sequence; time: EventTime; type: "DocumentExpiring"; collection: CollectionName; id: Id; previous: Sequence; deadline: number; ttl: number; rule: "document" | "collection"; cause?: EventCause; body?: DocumentStored };
 
 export type DocumentExpired = { seq: Sequence; time: EventTime; type: "DocumentExpired"; collection: CollectionName; id: Id; previous: Sequence; deadline: number; ttl: number; rule: "document" | "collection"; cause?: EventCause; body?: DocumentStored };
 
-export type MutationRejected = { seq: Sequence; time: EventTime; type: "MutationRejected"; collection: CollectionName | "_invalid"; cause: EventCause; body: Rejection };
+export type MutationRejected = { seq: Sequence; time: EventTime; type: "MutationRejected"; collection: CollectionName | "_invalid"; cause: EventCause; traceparent?: TraceParent; body: Rejection };
 
 /** The documents whose deadline is not before from and before until. All but the first and the last begin and end at multiples of the size in UTC, weeks on Mondays. */
 export type ForecastBucket = { from: number; until: number; due: number };
@@ -126,6 +126,9 @@ export type EventTime = string;
 
 /** The mutation that made it, if one of the stream of mutations did. */
 export type EventCause = string;
+
+/** The W3C trace context of its request or mutation. */
+export type TraceParent = string;
 
 /** The properties of a collection in an event. */
 export type Properties = { defaultTtl: DefaultTtl; indexingPolicy: IndexingPolicy; previousImages: boolean; warnBefore?: WarnBefore; metadata?: Metadata };
