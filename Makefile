@@ -10,6 +10,7 @@ test: ## the tests of lapse, without the race detector and the fuzzers
 
 race: ## everything under the race detector
 	go test -race -timeout 40m ./...
+	go -C client/otel test -race ./...
 
 stress: ## the tests that have a long version, at length: hours
 	TEST_STRESS=1 go test -timeout 12h ./...
@@ -55,13 +56,14 @@ profile: ## profiles of lapse in a benchmark, like WORK=upsert-fsync-64 or mutat
 docs: ## the generated pages of the manual, and nats.conf's permissions
 	go test ./docs ./cmd/lapse -run '^Test(Metrics|Flags)Page$$' -update
 	go test ./processor/gate -run '^TestFiles$$' -update
+	go -C client/otel test -run '^TestFromRequestToExpiry$$' -update
 
 screenshots: ## the pictures of docs/console.md; needs chromium
 	TEST_SCREENSHOTS=$(CURDIR)/docs/console go -C test/tools test ./console -count 1 -run '^TestScreenshots$$'
 
 lint: ## what CI checks besides the tests
 	gofmt -l .
-	for module in . examples test/bench test/tools test/release test/helm; do \
+	for module in . client/otel examples test/bench test/tools test/release test/helm; do \
 	  go -C $$module mod tidy -diff && go -C $$module vet ./... && go -C $$module tool staticcheck ./... || exit 1; \
 	done
 

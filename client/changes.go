@@ -66,7 +66,7 @@ func (c *Client) Changes(ctx context.Context, opts ...FeedOption) iter.Seq2[*Eve
 		if err == nil && src != nil {
 			defer src.close()
 			err = c.read(ctx, &f, src, end, func(d delivery, e *Event, fault error) (bool, error) {
-				if !yield(e, fault) {
+				if !c.handled(ctx, e, fault, yield) {
 					return false, nil
 				}
 				return true, src.done(d)

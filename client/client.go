@@ -34,6 +34,8 @@ type Client struct {
 
 	limitsOf atomic.Uint64 // the number of the connect whose max_payload is known, from 1 on
 
+	tracer Tracer // nil for none
+
 	session bool          // see WithReadYourWrites
 	lastSeq atomic.Uint64 // highest sequence in a reply
 }
@@ -44,6 +46,7 @@ type options struct {
 	domain   string
 	prefix   string
 	session  bool
+	tracer   Tracer
 	nats     []nats.Option
 
 	heartbeat, standstill time.Duration
@@ -115,7 +118,7 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, heartbeat: o.heartbeat, standstill: o.standstill, session: o.session}
+	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, heartbeat: o.heartbeat, standstill: o.standstill, tracer: o.tracer, session: o.session}
 	withTimeout := jetstream.WithDefaultTimeout(o.timeout)
 	switch {
 	case o.domain != "" && o.prefix != "":

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"time"
@@ -32,6 +33,7 @@ type Event struct {
 	Body json.RawMessage
 
 	source *schema.Event
+	ctx    context.Context // nil outside of a loop
 }
 
 // EventOf returns an event of package schema as one of this package. They share the body.

@@ -92,6 +92,7 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 		h.counter = &counter{durable: d, limit: h.tries, failed: make(map[uint64]uint64)}
 		defer h.counter.end(ctx)
 	}
+	handler = c.traced(handler)
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var l *lanes

@@ -95,7 +95,7 @@ func TraceOf[H ~map[string][]string](from H) RequestOption {
 //
 // For an error reply it returns both, the Reply with its Status and the coded error. A
 // write may have been applied if the error is ErrTimeout or context.Canceled.
-func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte, opts ...RequestOption) (*Reply, error) {
+func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte, opts ...RequestOption) (reply *Reply, err error) {
 	tail, err := subjectTail(op, collection, id)
 	if err != nil {
 		return nil, err
@@ -107,6 +107,10 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 	}
 	for _, opt := range opts {
 		opt(headers{msg.Header})
+	}
+	if c.tracer != nil {
+		ctx = c.tracer.Call(ctx, Call{Client: c, Operation: op, Collection: collection, DocumentID: id, Header: msg.Header})
+		defer func() { c.tracer.End(ctx, err) }()
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc

@@ -16,7 +16,7 @@ import (
 // the write is refused. Of two submissions with one MsgID within a tenth of a second
 // JetStream stores only the first, whatever the second is; both get its sequence. After
 // ErrTimeout or context.Canceled the write may be stored: submit it again with its MsgID.
-func (c *Client) Submit(ctx context.Context, op, collection, id string, value any, opts ...WriteOption) (uint64, error) {
+func (c *Client) Submit(ctx context.Context, op, collection, id string, value any, opts ...WriteOption) (seq uint64, err error) {
 	if schema.ParseOp(op) == schema.NoOp {
 		return 0, ErrBadRequest.With("%q is not a write: use document.create, replace, upsert, patch or delete, or collection.create, replace or delete", op)
 	}
@@ -32,6 +32,10 @@ func (c *Client) Submit(ctx context.Context, op, collection, id string, value an
 	}
 	if msg.Data, err = ApplyWrite(msg.Header, msg.Data, opts...); err != nil {
 		return 0, err
+	}
+	if c.tracer != nil {
+		ctx = c.tracer.Call(ctx, Call{Client: c, Operation: op, Collection: collection, DocumentID: id, Submit: true, Header: msg.Header})
+		defer func() { c.tracer.End(ctx, err) }()
 	}
 	if c.nc.IsClosed() {
 		return 0, c.transportError(nats.ErrConnectionClosed)
