@@ -9,11 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from nats import connect
 from nats import errors as nats
 from process import Proxy
 from standin import StandIn
 from test_request import facts, refused
-from vectors import listed
+from vectors import listed, read
 
 import lapse
 from lapse.durable import Durable
@@ -408,3 +409,14 @@ async def test_tries_are_counted_in_the_consumer_and_a_running_one_is_a_crash(la
     await db.handle(last, durable="d", until="now", poison=(2, quarantine), **CREATED)
     assert seen == ["1"]
     assert aside == [f"0: event {first}: the process ended while its handler ran, in try 2 of 2"]
+
+
+async def test_events_have_the_trace_contexts_that_the_vectors_say(lapse_server: Server, db: TestDatabase) -> None:
+    # The client library cannot send a header twice.
+    vectors = [v for v in read("pure/traces.json") if len(dict(v["headers"])) == len(v["headers"])]
+    nc = await connect(lapse_server.url)
+    for v in vectors:
+        await nc.request(f"lapse.{db.database}.api.document.upsert.c.a", b"{}", headers=dict(v["headers"]))
+    await nc.close()
+    events = await listed(db.changes(from_="start", until="now", types=["DocumentCreated", "DocumentReplaced"]))
+    assert [event.traceparent for event in events] == [v["traceparent"] for v in vectors]
