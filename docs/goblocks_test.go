@@ -37,7 +37,7 @@ var (
 // TestGoBlocks: Go blocks do what the pages say. Each becomes a package of its own, which
 // the tests in testdata/run call, all in one binary: a program or fragment runs beside a
 // server in a bubble, so that its deadlines pass at once. A block that is part of a file in
-// examples or quickstart is tested there.
+// examples, quickstart or client/otel is tested there.
 func TestGoBlocks(t *testing.T) {
 	top, err := filepath.Abs(root)
 	if err != nil {
@@ -49,7 +49,7 @@ func TestGoBlocks(t *testing.T) {
 	}
 	var examples strings.Builder
 	for path, text := range sources(t) {
-		if rel, err := filepath.Rel(root, path); err == nil && (strings.HasPrefix(filepath.ToSlash(rel), "examples/") || strings.HasPrefix(filepath.ToSlash(rel), "docs/quickstart/")) {
+		if rel, err := filepath.Rel(root, path); err == nil && (strings.HasPrefix(filepath.ToSlash(rel), "examples/") || strings.HasPrefix(filepath.ToSlash(rel), "docs/quickstart/") || strings.HasPrefix(filepath.ToSlash(rel), "client/otel/")) {
 			examples.WriteString(text)
 		}
 	}

@@ -75,6 +75,16 @@ export async function kit(): Promise<Date> {
 }
 `;
 
+/** What the block of the manual's page about traces leaves out. */
+const traced = `
+import { context } from "@opentelemetry/api";
+import { Lapse, type Event } from "@lapsedb/lapse";
+import { contextOf, otel } from "@lapsedb/lapse/otel";
+
+declare const nc: ConstructorParameters<typeof Lapse>[0];
+declare function mail(event: Event<unknown>): Promise<void>;
+`;
+
 /** Uses the types of the store for Express, which needs @types/express-session. */
 const expressTypes = `
 import { Lapse } from "@lapsedb/lapse";
@@ -104,7 +114,7 @@ test("the packed package works in an empty project with tsc --strict, and the ma
     const [{ filename }] = JSON.parse(run("npm", "pack", sdk, "--json", "--loglevel=error").replace(/^[^[]*/, ""));
     assert(statSync(join(project, filename)).size <= 60_000);
     // What the package needs comes from here, without the network.
-    const here = ["@nats-io/nats-core", "@nats-io/jetstream", "@nats-io/transport-node", "express", "express-session"].map((name) => [name, `file:${join(sdk, "node_modules", name)}`]);
+    const here = ["@nats-io/nats-core", "@nats-io/jetstream", "@nats-io/transport-node", "@opentelemetry/api", "express", "express-session"].map((name) => [name, `file:${join(sdk, "node_modules", name)}`]);
     const dependencies = { "@lapsedb/lapse": `file:${filename}`, ...Object.fromEntries(here) };
     writeFileSync(join(project, "package.json"), JSON.stringify({ type: "module", dependencies }));
     run("npm", "install", "--offline", "--no-audit", "--no-fund", "--loglevel=error");
@@ -112,7 +122,8 @@ test("the packed package works in an empty project with tsc --strict, and the ma
     const [program, example] = [pages.slice(0, -1).join(""), pages.at(-1)!];
     writeFileSync(join(project, "types.ts"), types);
     writeFileSync(join(project, "program.ts"), program);
-    run(process.execPath, tsc, ...strict, "types.ts");
+    writeFileSync(join(project, "traced.ts"), traced + blocks("traces", "ts")[0]);
+    run(process.execPath, tsc, ...strict, "types.ts", "traced.ts");
     symlinkSync(join(sdk, "node_modules/@types"), join(project, "node_modules/@types")); // for process, node:test and Express
     writeFileSync(join(project, "express.ts"), expressTypes);
     writeFileSync(join(project, "example.test.ts"), example);
