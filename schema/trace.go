@@ -54,34 +54,23 @@ func (t Trace) Headers(set func(name, value string)) {
 
 // ID returns the id of the trace, "" if there is none.
 func (t Trace) ID() string {
-	if t.Parent == "" {
-		return ""
-	}
-	return t.Parent[3:35]
+	_, rest, _ := strings.Cut(t.Parent, "-")
+	id, _, _ := strings.Cut(rest, "-")
+	return id
 }
 
 // isTraceParent reports whether text has the form of a traceparent: 00-<trace>-<span>-<flags>
 // in lower-case hex. Versions after 00 may have more, after another dash.
 func isTraceParent(text string) bool {
-	const form = "vv-tttttttttttttttttttttttttttttttt-ssssssssssssssss-ff"
-	if len(text) < len(form) || len(text) > maxTraceBytes {
+	if len(text) < 55 || len(text) > maxTraceBytes || text[2] != '-' || text[35] != '-' || text[52] != '-' {
 		return false
 	}
-	for i, c := range []byte(text) {
-		switch {
-		case i > len(form):
-			if c < ' ' || c > '~' {
-				return false
-			}
-		case i == len(form) || form[i] == '-':
-			if c != '-' {
-				return false
-			}
-		case strings.IndexByte("0123456789abcdef", c) < 0:
+	version, trace, span, flags, more := text[:2], text[3:35], text[36:52], text[53:55], text[55:]
+	for _, part := range []string{version, trace, span, flags} {
+		if strings.Trim(part, "0123456789abcdef") != "" {
 			return false
 		}
 	}
-	version, trace, span := text[:2], text[3:35], text[36:52]
-	return version != "ff" && (version != "00" || len(text) == len(form)) &&
-		strings.Trim(trace, "0") != "" && strings.Trim(span, "0") != ""
+	return version != "ff" && strings.Trim(trace, "0") != "" && strings.Trim(span, "0") != "" &&
+		(more == "" || version != "00" && more[0] == '-' && !strings.ContainsFunc(more, func(r rune) bool { return r < ' ' || r > '~' }))
 }

@@ -16,7 +16,7 @@ import (
 
 // goodbye is the program of the manual.
 func goodbye(ctx context.Context, url string, mail func(context.Context, string) error) error {
-	c, err := client.Connect(url, client.WithTracer(otel.New()))
+	c, err := client.Connect(url, client.WithTracer(otel.New(nil)))
 	if err != nil {
 		return err
 	}

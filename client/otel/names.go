@@ -12,14 +12,11 @@ const (
 	dbCollection = attribute.Key("db.collection.name")
 	dbOperation  = attribute.Key("db.operation.name")
 	dbStatus     = attribute.Key("db.response.status_code")
+	errorType    = attribute.Key("error.type")
 
 	messagingSystem        = attribute.Key("messaging.system")
 	messagingDestination   = attribute.Key("messaging.destination.name")
 	messagingOperation     = attribute.Key("messaging.operation.name")
 	messagingOperationType = attribute.Key("messaging.operation.type")
 	messagingID            = attribute.Key("messaging.message.id")
-
-	serverAddress = attribute.Key("server.address")
-	serverPort    = attribute.Key("server.port")
-	errorType     = attribute.Key("error.type")
 )

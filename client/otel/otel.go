@@ -1,7 +1,7 @@
 // Package otel makes OpenTelemetry spans of the calls of a client of lapse, and of the handling
 // of events:
 //
-//	c, err := client.Connect(url, client.WithTracer(otel.New()))
+//	c, err := client.Connect(url, client.WithTracer(otel.New(nil)))
 //
 // The trace context of a call stands on the events that it makes. The span of a handler, or of a
 // loop body (see client.Event.Context), links to it. That of an expiry or warning links to the
@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"sync"
 
@@ -27,7 +26,7 @@ import (
 )
 
 type tracer struct {
-	provider trace.TracerProvider // nil: the global one
+	provider func() trace.TracerProvider
 	mu       sync.Mutex
 	writes   map[write]trace.SpanContext
 }
@@ -41,51 +40,30 @@ type write struct {
 // maxWrites limits the trace contexts kept for tries of the same event, and its warning.
 const maxWrites = 1000
 
-// Option is an option of New.
-type Option func(*tracer)
-
-// WithTracerProvider sets the provider; the default is the global one.
-func WithTracerProvider(p trace.TracerProvider) Option { return func(t *tracer) { t.provider = p } }
-
-// New returns a Tracer for client.WithTracer. Its first span for a handler of an expiry or
-// warning reads the event of the write from the log: one request.
-func New(opts ...Option) client.Tracer {
-	t := &tracer{writes: make(map[write]trace.SpanContext)}
-	for _, opt := range opts {
-		opt(t)
+// New returns a Tracer for client.WithTracer, by a provider or, if it is nil, the global one. It
+// reads the write of each expiry and warning from the log, by one request.
+func New(provider trace.TracerProvider) client.Tracer {
+	t := &tracer{provider: otel.GetTracerProvider, writes: make(map[write]trace.SpanContext)}
+	if provider != nil {
+		t.provider = func() trace.TracerProvider { return provider }
 	}
 	return t
-}
-
-func (t *tracer) start(ctx context.Context, name string, opts ...trace.SpanStartOption) context.Context {
-	provider := t.provider
-	if provider == nil {
-		provider = otel.GetTracerProvider()
-	}
-	ctx, _ = provider.Tracer(scope).Start(ctx, name, opts...)
-	return ctx
 }
 
 // Call implements client.Tracer.
 func (t *tracer) Call(ctx context.Context, c client.Call) context.Context {
 	name, kind := c.Operation, trace.SpanKindClient
-	attributes := []attribute.KeyValue{dbSystem.String("lapse"), dbNamespace.String(c.Client.Database()),
-		dbOperation.String(c.Operation)}
-	if host, port, err := net.SplitHostPort(c.Client.Conn().ConnectedAddr()); err == nil {
-		number, _ := strconv.Atoi(port)
-		attributes = append(attributes, serverAddress.String(host), serverPort.Int(number))
-	}
+	attributes := []attribute.KeyValue{dbSystem.String("lapse"), dbNamespace.String(c.Client.Database()), dbOperation.String(c.Operation)}
 	if c.Collection != "" {
 		name += " " + c.Collection
 		attributes = append(attributes, dbCollection.String(c.Collection))
 	}
 	if c.Submit {
-		kind = trace.SpanKindProducer
 		destination := "lapse." + c.Client.Database() + ".mutations"
-		name = "send " + destination
+		name, kind = "send "+destination, trace.SpanKindProducer
 		attributes = append(attributes, message("send", destination)...)
 	}
-	ctx = t.start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
+	ctx, _ = t.provider().Tracer(scope).Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	for name, value := range carrier {
@@ -102,18 +80,20 @@ func message(operation, destination string) []attribute.KeyValue {
 // Handle implements client.Tracer.
 func (t *tracer) Handle(ctx context.Context, c *client.Client, e *client.Event) context.Context {
 	destination := fmt.Sprintf("lapse.%s.events.%s.%s", c.Database(), e.Collection, e.Type)
-	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(append(message("process", destination), messagingID.String(strconv.FormatUint(e.Seq, 10)))...)}
+	attributes := append(message("process", destination), messagingID.String(strconv.FormatUint(e.Seq, 10)))
+	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attributes...)}
 	if write := t.writeOf(ctx, c, e); write.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: write}))
 	}
-	return t.start(ctx, "process "+destination, opts...)
+	ctx, _ = t.provider().Tracer(scope).Start(ctx, "process "+destination, opts...)
+	return ctx
 }
 
-// writeOf returns the span of the write that made an event, or the version that it is about.
+// writeOf returns the span of the write that made an event, or the version that an expiry or
+// warning is about.
 func (t *tracer) writeOf(ctx context.Context, c *client.Client, e *client.Event) trace.SpanContext {
 	if e.Rule == client.NoRule {
-		return spanOf(ctx, e)
+		return spanOf(e)
 	}
 	seq, _ := strconv.ParseUint(e.Previous, 10, 64)
 	key := write{c, seq}
@@ -128,7 +108,7 @@ func (t *tracer) writeOf(ctx context.Context, c *client.Client, e *client.Event)
 		return span // a span without a link, rather than none
 	}
 	if made != nil && made.Seq == seq { // or retention has removed it
-		span = spanOf(ctx, made)
+		span = spanOf(made)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,23 +119,24 @@ func (t *tracer) writeOf(ctx context.Context, c *client.Client, e *client.Event)
 	return span
 }
 
-func spanOf(ctx context.Context, e *client.Event) trace.SpanContext {
-	header := e.Schema().Trace
-	carrier := propagation.MapCarrier{"traceparent": header.Parent, "tracestate": header.State}
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(trace.ContextWithSpanContext(ctx, trace.SpanContext{}), carrier))
+func spanOf(e *client.Event) trace.SpanContext {
+	carrier := propagation.MapCarrier{}
+	e.Schema().Trace.Headers(carrier.Set)
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
 // End implements client.Tracer.
 func (t *tracer) End(ctx context.Context, err error) {
 	span := trace.SpanFromContext(ctx)
-	if err != nil {
-		kind := fmt.Sprintf("%T", err)
-		if refusal, ok := errors.AsType[*client.Error](err); ok {
-			kind = refusal.Name
-			span.SetAttributes(dbStatus.String(strconv.Itoa(refusal.Code)))
-		}
-		span.SetAttributes(errorType.String(kind))
-		span.SetStatus(codes.Error, err.Error())
+	defer span.End()
+	if err == nil {
+		return
 	}
-	span.End()
+	kind, text := fmt.Sprintf("%T", err), err.Error()
+	if refusal, ok := errors.AsType[*client.Error](err); ok {
+		kind, text = refusal.Name, refusal.Name // the message may name a document
+		span.SetAttributes(dbStatus.String(strconv.Itoa(refusal.Code)))
+	}
+	span.SetAttributes(errorType.String(kind))
+	span.SetStatus(codes.Error, text)
 }

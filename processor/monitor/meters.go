@@ -191,20 +191,20 @@ func (m *Monitor) Acknowledged(events int, batch, synced bool, took time.Duratio
 		m.syncs.Add(float64(syncs))
 	}
 	m.refusing.Store(false)
-	m.slow("append", took, schema.Trace{})
+	m.slow("append", took, nil)
 }
 
 // Folded implements writer.Meter.
 func (m *Monitor) Folded(took time.Duration) {
 	m.folds.Observe(took.Seconds())
-	m.slow("fold", took, schema.Trace{})
+	m.slow("fold", took, nil)
 }
 
 // Answered implements service.Meter.
-func (m *Monitor) Answered(operation int, took time.Duration, trace schema.Trace) {
+func (m *Monitor) Answered(operation int, took time.Duration, header schema.Header) {
 	m.requests[operation].Observe(took.Seconds())
 	if took > slowAfter && !takesTime[operation] {
-		m.slow(schema.OperationName(operation), took, trace)
+		m.slow(schema.OperationName(operation), took, header)
 	}
 }
 
@@ -219,10 +219,10 @@ var takesTime = func() (slow [len(schema.Operations) + 1]bool) {
 	return slow
 }()
 
-func (m *Monitor) slow(what string, took time.Duration, trace schema.Trace) {
+func (m *Monitor) slow(what string, took time.Duration, header schema.Header) {
 	if took <= slowAfter {
 		return
 	}
 	m.slowed.Add(1)
-	m.say()(observe.Slow{What: what, Took: took, TraceID: trace.ID()})
+	m.say()(observe.Slow{What: what, Took: took, TraceID: header.Trace().ID()})
 }

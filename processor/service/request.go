@@ -210,7 +210,7 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 	operation := schema.OperationIndex(r.op)
 	took := time.Since(r.came)
 	r.Operations.count(operation, code, fault, took)
-	r.Config.Meter.Answered(operation, took, r.Header.Trace())
+	r.Config.Meter.Answered(operation, took, r.Header)
 	if code == schema.ErrOverloaded.Code {
 		r.Config.Events(observe.RequestRejected{Operation: r.op, Code: code, Why: fault.Message})
 	}

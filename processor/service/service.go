@@ -59,8 +59,8 @@ type Config struct {
 // Meter counts requests; it must not block.
 type Meter interface {
 	// Answered is called for each reply with the schema.OperationIndex of the request,
-	// the time since its arrival, and its trace context.
-	Answered(operation int, took time.Duration, trace schema.Trace)
+	// the time since its arrival, and its headers.
+	Answered(operation int, took time.Duration, header schema.Header)
 }
 
 // Service answers requests: reads from the projection on a limited number of workers,

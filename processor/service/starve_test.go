@@ -23,11 +23,11 @@ type slowReplies struct {
 	operation int
 }
 
-func (s slowReplies) Answered(operation int, took time.Duration, trace schema.Trace) {
+func (s slowReplies) Answered(operation int, took time.Duration, header schema.Header) {
 	if operation == s.operation {
 		time.Sleep(50 * time.Millisecond)
 	}
-	s.Meter.Answered(operation, took, trace)
+	s.Meter.Answered(operation, took, header)
 }
 
 // TestOneClientStarvesNobody: while one client floods a class of slow reads, another

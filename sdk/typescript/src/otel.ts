@@ -69,10 +69,12 @@ export function otel(provider?: TracerProvider): Tracer {
     },
     end(traced, error) {
       const { span } = traced as SpanOf;
-      if (error !== undefined) {
-        const refused = error instanceof LapseError;
-        span.setAttributes({ [names.error]: refused ? error.error : ((error as Error).name ?? typeof error), ...(refused && { [names.status]: String(error.code) }) });
-        span.setStatus({ code: SpanStatusCode.ERROR, message: String((error as Error).message ?? error) });
+      if (error instanceof LapseError) { // whose message may name a document
+        span.setAttributes({ [names.error]: error.error, [names.status]: String(error.code) });
+        span.setStatus({ code: SpanStatusCode.ERROR, message: error.error });
+      } else if (error !== undefined) {
+        span.setAttribute(names.error, error instanceof Error ? error.name : typeof error);
+        span.setStatus({ code: SpanStatusCode.ERROR, message: error instanceof Error ? error.message : String(error) });
       }
       span.end();
     },

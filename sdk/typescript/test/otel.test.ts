@@ -100,7 +100,7 @@ test("a refused call has its code, other events link to their own write, and wit
   const sessions = lapse.collection("sessions");
   await assert.rejects(() => sessions.replace("none", {}), LapseError);
   const { status, attributes } = find("document.replace sessions", 1)[0]!;
-  assert.deepEqual([status.code, attributes["error.type"], attributes["db.response.status_code"]], [SpanStatusCode.ERROR, "document_not_found", "404"]);
+  assert.deepEqual([status.code, status.message, attributes["error.type"], attributes["db.response.status_code"]], [SpanStatusCode.ERROR, "document_not_found", "document_not_found", "404"]);
   await lapse.status();
   assert.equal(find("status", 1)[0]!.attributes["db.collection.name"], undefined);
   await sessions.upsert("a", {});
