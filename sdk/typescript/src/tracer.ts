@@ -53,12 +53,12 @@ export async function observed<R>(tracer: Tracer | undefined, traced: Traced | u
   if (!tracer || !traced) {
     return body();
   }
-  let error: unknown;
   try {
-    return await traced.run(body);
+    const result = await traced.run(body);
+    tracer.end(traced);
+    return result;
   } catch (e) {
-    throw (error = e ?? new Error("nothing was thrown"));
-  } finally {
-    tracer.end(traced, error);
+    tracer.end(traced, e ?? "undefined");
+    throw e;
   }
 }
