@@ -10,6 +10,9 @@ import (
 // Status is the status of the process that answered.
 type Status = schema.Status
 
+// Memory is what the process takes.
+type Memory = schema.Memory
+
 // Storage is the space of the streams.
 type Storage = schema.Storage
 

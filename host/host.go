@@ -138,11 +138,12 @@ func (r *run) serve(ctx context.Context) (err error) {
 	if r.Databases == nil {
 		r.monitors.set(r.target.Databases)
 	}
-	options, release := r.processorOptions().Shared(len(r.target.Databases))
-	defer release()
+	options := r.processorOptions()
 	if r.OwnProcess {
-		limitHeap(options.Projection.CacheBytes, 4*options.Projection.MemTableBytes*uint64(len(r.target.Databases)))
+		options.MemoryLimit = limitHeap(options.Projection.CacheBytes)
 	}
+	options, release := options.Shared(len(r.target.Databases))
+	defer release()
 	r.databases = newDatabases(r.target.hosted(options, r.monitors.all()), r.Events)
 	leave, err := r.newSpreading(options).start(ctx)
 	if err != nil {
@@ -158,7 +159,7 @@ func (r *run) serve(ctx context.Context) (err error) {
 
 // processorOptions returns the options that all databases have in common.
 func (r *run) processorOptions() processor.Options {
-	o, t := r.Processor, r.target
+	o, t := divided(r.Processor), r.target
 	if o.Clock == nil {
 		o.Clock, o.Boot = machineClock(), bootID()
 	}
@@ -203,7 +204,9 @@ func (r *run) start(ctx context.Context) (serving bool, failure error) {
 func (r *run) keep(ctx context.Context, failure error, leave func()) error {
 	if r.OwnProcess {
 		defer onAcceptClock(func() { r.databases.each((*processor.Processor).AcceptClock) })()
-		defer widen(r.databases.sum((*processor.Processor).Seq), r.databases.sum((*processor.Processor).Requests))()
+		events, requests := r.databases.sum((*processor.Processor).Seq), r.databases.sum((*processor.Processor).Requests)
+		defer widen(events, requests)()
+		defer whenQuiet(events, requests, func() { giveBack(r.databases.all[0].options) })()
 	}
 	r.target.warn()
 	stopAll := r.databases.supervise()

@@ -1,17 +1,23 @@
 package host
 
 import (
+	"cmp"
 	"os"
 	"runtime/debug"
+	"time"
+
+	"github.com/lapsedb/lapse/internal/memory"
+	"github.com/lapsedb/lapse/processor"
 )
 
-// CollectLess sets GOGC to 300, unless the environment sets it. The live heap is
-// small and bounded, most memory is caches outside the heap, and every request makes
-// garbage: at 100, garbage collection took a tenth of the CPU.
+// CollectLess sets GOGC to 300, unless the environment sets it, and C's allocator. The live
+// heap is small and bounded, most of it is caches, and every request makes garbage: at 100,
+// garbage collection took a tenth of the CPU.
 func CollectLess() {
+	memory.OneArena()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300)
-		ballast = make([]byte, ballastBytes)
+		ballast = make([]byte, memory.Of().Ballast)
 	}
 }
 
@@ -20,17 +26,67 @@ func CollectLess() {
 // takes no physical memory.
 var ballast []byte
 
-const ballastBytes = 64 << 20
-
-// heapBytes is the part of the memory limit for everything but the projection's cache
-// and memtables: a little more than requests and queued replies can retain.
-const heapBytes = 1 << 30
-
-// limitHeap sets the memory limit of the Go runtime, unless GOMEMLIMIT does. It keeps
-// GOGC from multiplying the memory that clients can make lapse retain. With cgo the
-// cache and memtables are outside the heap, and their part is left for garbage.
-func limitHeap(cacheBytes int64, memTables uint64) {
+// limitHeap sets the memory limit of the Go runtime, unless GOMEMLIMIT does, and returns
+// what the process should stay below. It keeps GOGC from multiplying the memory that clients
+// can make lapse retain.
+func limitHeap(cacheBytes int64) int64 {
+	budget := memory.Of()
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(heapBytes + cacheBytes + int64(memTables) + int64(len(ballast)))
+		debug.SetMemoryLimit(budget.HeapLimit(cacheBytes))
 	}
+	return budget.Total - budget.Cache + cacheBytes
+}
+
+// divided returns o with the sizes that follow from the memory of the process where o has
+// none.
+func divided(o processor.Options) processor.Options {
+	budget, p := memory.Of(), &o.Projection
+	p.CacheBytes = cmp.Or(p.CacheBytes, budget.Cache)
+	p.MemTableBytes = cmp.Or(p.MemTableBytes, uint64(budget.MemTable))
+	p.DocumentBytes = cmp.Or(p.DocumentBytes, budget.Documents)
+	o.HeldBytes = cmp.Or(o.HeldBytes, budget.Requests)
+	return o
+}
+
+// Memory goes back to the system once the process has been quiet. It costs a collection
+// of garbage, and later reads of what the block cache no longer has.
+const (
+	quietLook   = 5 * time.Second // the interval
+	quietFor    = 6               // intervals
+	quietEvents = 50              // the most events, and requests, in an interval
+)
+
+// whenQuiet calls do once the counters events and requests have hardly grown for a while, and
+// again after they did, until stop is called.
+func whenQuiet(events, requests func() uint64, do func()) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticks := time.NewTicker(quietLook)
+		defer ticks.Stop()
+		seen, asked, quiet := events(), requests(), 0
+		for {
+			select {
+			case <-ticks.C:
+			case <-done:
+				return
+			}
+			nowSeen, nowAsked := events(), requests()
+			if nowSeen-seen > quietEvents || nowAsked-asked > quietEvents {
+				quiet = 0
+			} else if quiet++; quiet == quietFor {
+				do()
+			}
+			seen, asked = nowSeen, nowAsked
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// giveBack returns memory to the system that databases with these options need while they
+// are busy: three quarters of the block cache, what was not read of late, and garbage.
+func giveBack(o processor.Options) {
+	cache := o.Projection.Cache
+	cache.Reserve(int(cache.MaxSize() / 4 * 3))()
+	memory.GiveBack()
 }

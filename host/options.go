@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/cosmos"
+	"github.com/lapsedb/lapse/internal/memory"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/gate"
@@ -229,7 +230,7 @@ func (o Options) Reloadable() bool {
 // embedded returns the options of the embedded NATS server that both Check and Run know.
 func (o Options) embedded() embedded.Options {
 	return embedded.Options{StoreDir: o.StoreDir, Memory: o.Test != nil, Listen: o.Listen, NoAuth: o.NoAuth, Config: o.NATSConfig, Operator: o.OperatorNKey, Databases: o.Databases,
-		Users: o.Users, CertFile: o.TLSCert, KeyFile: o.TLSKey, NoTLS: o.NoTLS}
+		Users: o.Users, CertFile: o.TLSCert, KeyFile: o.TLSKey, NoTLS: o.NoTLS, Unread: memory.Of().Unread}
 }
 
 // Loopback reports whether only programs on this machine can connect to address, a

@@ -122,6 +122,12 @@ type Options struct {
 	// so that a restart cannot make a wrong clock trusted; none if empty. No other process
 	// may use the file.
 	Boot, ClockFile string
+	// HeldBytes is the most bytes of requests without a reply, in all databases of the
+	// process; 128 MiB if 0.
+	HeldBytes int64
+	// MemoryLimit is what the process should stay below, for status and metrics; 0 if
+	// nobody says.
+	MemoryLimit int64
 	// Logger receives log lines for an operator; none if nil.
 	Logger *slog.Logger
 	// Events receives every event as it happens; none if nil.
@@ -152,12 +158,12 @@ const (
 // serves: they share the block cache, compiled conditions and the limit of request bytes, and
 // divide memtables and recent documents. Call release after the last of them has stopped.
 func (o Options) Shared(n int) (_ Options, release func()) {
-	if n == 1 {
-		return o, func() {}
-	}
-	o.held, o.conditions = new(atomic.Int64), query.NewConditions()
 	cache := pebble.NewCache(o.Projection.CacheBytes)
 	o.Projection.Cache = cache
+	if n == 1 {
+		return o, cache.Unref
+	}
+	o.held, o.conditions = new(atomic.Int64), query.NewConditions()
 	o.Projection.MemTableBytes = max(o.Projection.MemTableBytes/uint64(n), leastMemTable)
 	o.Projection.DocumentBytes = max(o.Projection.DocumentBytes/int64(n), leastDocuments)
 	return o, cache.Unref
@@ -180,6 +186,7 @@ func (o Options) EnsureDefaults() Options {
 	o.Node = cmp.Or(o.Node, rand.Text())
 	o.Queue = cmp.Or(o.Queue, 8192)
 	o.Workers = cmp.Or(o.Workers, 16)
+	o.HeldBytes = cmp.Or(o.HeldBytes, service.MaxHeldBytes)
 	if o.held == nil {
 		o.held = new(atomic.Int64)
 	}
@@ -227,9 +234,10 @@ func (o Options) forSnapshots() snapshot.Config {
 		Clock: o.Clock, Doing: o.Monitor.At, AcceptLostEnd: o.AcceptLostEnd, Alone: o.Lease == 0}
 }
 
-func (o Options) forService() service.Config {
-	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage, Processes: o.Processes,
-		ClientsApart: o.ClientsApart, Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
+func (p *Processor) forService() service.Config {
+	o := p.options
+	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage, Memory: p.Memory, Processes: o.Processes,
+		ClientsApart: o.ClientsApart, Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, HeldBytes: o.HeldBytes, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 
 func (o Options) forLease(leave func()) lease.Config {

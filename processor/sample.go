@@ -8,8 +8,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/internal/memory"
 	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // Processor implements monitor.Source.
@@ -32,6 +34,12 @@ func (p *Processor) Sample() monitor.Sample {
 }
 
 func (p *Processor) Health() projections.Health { return p.store.Health() }
+
+func (p *Processor) Memory() schema.Memory {
+	health := p.store.Health()
+	return schema.Memory{LimitBytes: p.options.MemoryLimit, ResidentBytes: memory.Resident(), HeapBytes: memory.Heap(),
+		CacheBytes: health.CacheBytes, MemtableBytes: health.MemTableBytes}
+}
 
 func (p *Processor) Ends(ctx context.Context) (ends monitor.StreamEnds, err error) {
 	if !p.log.NC.IsConnected() {

@@ -253,7 +253,7 @@ func (s *starting) assemble() (err error) {
 	s.writer = writer.New(o.forWriter(s.payload, s.lease), s.log, s.store, s.clock)
 	s.retention = &snapshot.Retention{Config: o.forSnapshots(), Log: s.log, Store: s.store, Mutations: s.mutations, Snapshots: s.snapshots, Clock: s.clock, Noter: s.writer,
 		Stale: o.Retain > 0}
-	s.service = &service.Service{Config: o.forService(), Store: s.store, Log: s.log, Mutations: s.mutations, Writer: s.writer, Retention: s.retention, Clock: s.clock, Lease: s.lease}
+	s.service = &service.Service{Config: p.forService(), Store: s.store, Log: s.log, Mutations: s.mutations, Writer: s.writer, Retention: s.retention, Clock: s.clock, Lease: s.lease}
 	s.service.Engine, err = query.New(query.Options{
 		Limits:     o.Query,
 		Secret:     s.log.Secret("cursors"),

@@ -175,6 +175,8 @@ type Health struct {
 	Available, Total       uint64 // bytes of the disk that holds the files; 0 if unknown
 	L0Sublevels            int64  // overlapping runs of level 0, which a lookup reads
 	CacheHits, CacheMisses int64
+	CacheBytes             int64 // in the block cache, which other stores may share
+	MemTableBytes          int64
 	Flushes                int64
 }
 
@@ -183,11 +185,13 @@ type Health struct {
 func (s *Store) Health() Health {
 	m := s.db.Metrics()
 	h := Health{
-		Bytes:       m.DiskSpaceUsage(),
-		L0Sublevels: int64(m.Levels[0].Sublevels),
-		CacheHits:   m.BlockCache.Hits,
-		CacheMisses: m.BlockCache.Misses,
-		Flushes:     m.Flush.Count,
+		CacheBytes:    m.BlockCache.Size,
+		MemTableBytes: int64(m.MemTable.Size + m.MemTable.ZombieSize),
+		Bytes:         m.DiskSpaceUsage(),
+		L0Sublevels:   int64(m.Levels[0].Sublevels),
+		CacheHits:     m.BlockCache.Hits,
+		CacheMisses:   m.BlockCache.Misses,
+		Flushes:       m.Flush.Count,
 	}
 	if usage, err := s.disk.FS.GetDiskUsage(s.disk.dir); err == nil {
 		h.Available, h.Total = usage.AvailBytes, usage.TotalBytes

@@ -45,6 +45,9 @@ type Status struct {
 	// Storage is nil until the process has a sample of it.
 	Storage *Storage `json:"storage,omitempty"`
 
+	// Memory is nil where no process answers.
+	Memory *Memory `json:"memory,omitempty"`
+
 	// CannotTakeOver is why this standby cannot become the writer although none has the
 	// lease, such as a full JetStream; "" if nothing keeps it from that.
 	CannotTakeOver string `json:"cannotTakeOver,omitempty"`
@@ -53,6 +56,15 @@ type Status struct {
 	// may. They are left out where no process answers.
 	Copies    int       `json:"copies,omitempty"`
 	Processes []Process `json:"processes,omitempty"`
+}
+
+// Memory is what the process takes, in bytes.
+type Memory struct {
+	LimitBytes    int64 `json:"limitBytes"`    // what it should stay below; 0 if it has no limit
+	ResidentBytes int64 `json:"residentBytes"` // physical memory; 0 if not known
+	HeapBytes     int64 `json:"heapBytes"`     // of objects in Go's heap, garbage included
+	CacheBytes    int64 `json:"cacheBytes"`    // of the block cache, which its databases share
+	MemtableBytes int64 `json:"memtableBytes"` // of the database
 }
 
 // Storage is how much the streams of a database take, and what ends their growth, from a

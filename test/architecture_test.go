@@ -41,7 +41,7 @@ var architecture = map[string]struct{ ours, not []string }{
 		"processor/lease", "processor/answer", "processor/snapshot", "processor/writer", "processor/peers"}, not: []string{"pebble"}},
 	"processor/monitor": {ours: []string{"schema", "projections", "processor/observe"}, not: []string{"pebble"}},
 	"processor/offline": {ours: []string{"schema", "projections", "projections/query", "processor/machine", "processor/answer"}, not: []string{"jetstream"}},
-	"processor": {ours: []string{"schema", "projections", "projections/query", "processor/observe", "processor/machine", "processor/clock", "processor/eventlog",
+	"processor": {ours: []string{"schema", "internal/memory", "projections", "projections/query", "processor/observe", "processor/machine", "processor/clock", "processor/eventlog",
 		"processor/lease", "processor/snapshot", "processor/writer", "processor/peers", "processor/service", "processor/monitor"}},
 
 	"processor/processortest": {ours: []string{"schema", "projections", "processor", "processor/observe", "processor/machine", "processor/eventlog", "processor/lease",
@@ -62,13 +62,14 @@ var architecture = map[string]struct{ ours, not []string }{
 	"webserver":       {},
 	"console":         {ours: []string{"schema", "schema/values", "client", "client/importer", "webserver"}, not: []string{"nats-io", "pebble"}},
 	"cosmos":          {ours: []string{"schema", "schema/values", "client", "webserver", "cosmos/sql"}, not: []string{"nats-io", "pebble"}},
-	"host": {ours: []string{"schema", "processor", "processor/observe", "processor/lease", "processor/spread", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
+	"host": {ours: []string{"schema", "internal/memory", "processor", "processor/observe", "processor/lease", "processor/spread", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
 		"backup", "catalog", "client", "webserver", "console", "cosmos"}, not: []string{"pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "schema/values", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
 		"backup", "catalog", "client", "client/action", "client/importer", "webserver", "console", "cosmos", "audit", "host"}, not: []string{"nats-server", "pebble"}},
 	"deploy":          {}, // tests only
 	"docs":            {}, // tests only
 	"docs/quickstart": {ours: []string{"client"}, not: []string{"nats-server", "pebble"}},
+	"internal/memory": {not: []string{"nats-io", "pebble"}},
 	"internal/model":  {}, // tests only
 	"deploy/keys":     {not: []string{"nats-server", "nats.go", "pebble"}},
 

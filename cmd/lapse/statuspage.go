@@ -61,6 +61,9 @@ func (out *output) statusPage(s client.Status, rate string) string {
 	if s.Storage != nil {
 		row("log size", p.storage(s.Storage))
 	}
+	if m := s.Memory; m != nil {
+		row("memory", memoryUse(m))
+	}
 	row("mutations behind", alarm(int64(s.MutationsBehind)))
 	row("requests waiting", fmt.Sprint(s.Waiting))
 	row("digest", printable(s.Digest))
@@ -101,6 +104,15 @@ func (p palette) storage(s *client.Storage) string {
 		return p.paint(text, color.FgRed)
 	}
 	return text
+}
+
+// memoryUse describes the memory of the process.
+func memoryUse(m *client.Memory) string {
+	text := nearSize(uint64(m.ResidentBytes))
+	if m.LimitBytes > 0 {
+		text += " of " + nearSize(uint64(m.LimitBytes))
+	}
+	return fmt.Sprintf("%s: cache %s, memtables %s, heap %s", text, nearSize(uint64(m.CacheBytes)), nearSize(uint64(m.MemtableBytes)), nearSize(uint64(m.HeapBytes)))
 }
 
 // nearSize writes a size with one decimal in its largest unit.

@@ -116,6 +116,10 @@ type Options struct {
 	// it was interrupted.
 	Changing schema.DatabaseName
 
+	// Unread is the most bytes that clients have not read, all together: the client with
+	// most of them is then disconnected. 160 MiB if 0.
+	Unread int64
+
 	// Logger gets the server's warnings and errors; nil discards them.
 	Logger *slog.Logger
 }
@@ -123,6 +127,7 @@ type Options struct {
 // EnsureDefaults fills in what was left out.
 func (o *Options) EnsureDefaults() {
 	o.Listen = cmp.Or(o.Listen, "127.0.0.1:4222")
+	o.Unread = cmp.Or(o.Unread, maxUnread)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 }
 

@@ -18,7 +18,7 @@ import (
 
 // Limits of the memory that clients take.
 const (
-	// maxUnread is the most bytes pending for all clients: below three quarters of
+	// maxUnread is the default of Options.Unread: below three quarters of
 	// maxPending, where senders begin to wait.
 	maxUnread = maxPending / 4
 	// maxUnserved limits the bytes pending for one of our own connections. It is above
@@ -126,7 +126,7 @@ func (w *watch) enforce() (much bool) {
 		}
 	}
 	slices.SortFunc(readers, func(a, b *server.ConnInfo) int { return b.Pending - a.Pending })
-	for ; unread > maxUnread; readers = readers[1:] {
+	for ; unread > w.options.Unread; readers = readers[1:] {
 		w.disconnect(readers[0], "a client was disconnected: it does not read what it is sent", "unread", readers[0].Pending)
 		unread -= int64(readers[0].Pending)
 	}
@@ -141,7 +141,7 @@ func (w *watch) enforce() (much bool) {
 	if subscriptions > fewSubscriptions {
 		w.lookAtSubscriptions()
 	}
-	return unserved > maxUnserved/4 || unread > maxUnread/2 || subscriptions > fewSubscriptions && added > 0
+	return unserved > maxUnserved/4 || unread > w.options.Unread/2 || subscriptions > fewSubscriptions && added > 0
 }
 
 // isClient reports whether a connection is a client's: also one of an account of the user's

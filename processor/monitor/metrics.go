@@ -84,6 +84,11 @@ var (
 	metricAvailable = describe("projection_disk_available_bytes", "Free bytes on the projection's disk.")
 	metricTotal     = describe("projection_disk_size_bytes", "Size of the projection's disk in bytes.")
 	metricL0Levels  = describe("projection_l0_sublevels", "Sublevels of level 0 of Pebble, which compaction has yet to merge; writes stop at 24.")
+	metricMemory    = describe("memory_limit_bytes", "Bytes of memory that the process should stay below; 0 if it has no limit.")
+	metricResident  = describe("memory_resident_bytes", "Physical memory of the process, in bytes, with pages of the program's file; 0 where the system does not tell.")
+	metricHeap      = describe("memory_heap_bytes", "Bytes of objects in Go's heap of the process, garbage included. In a build without cgo, such as a release, the cache and memtables are there, too.")
+	metricCache     = describe("memory_cache_bytes", "Bytes in the block cache, which the databases of a process share.")
+	metricMemTables = describe("memory_memtable_bytes", "Bytes of the memtables of Pebble.")
 	metricHits      = describe("projection_cache_hits_total", "Blocks of the projection found in the cache.")
 	metricMisses    = describe("projection_cache_misses_total", "Blocks of the projection read from disk; a larger --cache-bytes makes them fewer.")
 )
@@ -179,6 +184,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	s.clock(now.Clock)
 	health := p.Health()
 	s.projection(&health)
+	s.memory(p.Memory())
 	s.snapshots(now.Snapshots)
 }
 
@@ -243,6 +249,14 @@ func (s sending) projection(h *projections.Health) {
 	s.gauge(metricL0Levels, float64(h.L0Sublevels))
 	s.count(metricHits, uint64(h.CacheHits))
 	s.count(metricMisses, uint64(h.CacheMisses))
+}
+
+func (s sending) memory(now schema.Memory) {
+	s.gauge(metricMemory, float64(now.LimitBytes))
+	s.gauge(metricResident, float64(now.ResidentBytes))
+	s.gauge(metricHeap, float64(now.HeapBytes))
+	s.gauge(metricCache, float64(now.CacheBytes))
+	s.gauge(metricMemTables, float64(now.MemtableBytes))
 }
 
 // snapshots sends the state of snapshots; nil is that they are off, and only their counters are

@@ -17,6 +17,7 @@ type slow struct{ counts int }
 
 func (s *slow) Sample() Sample                                { return Sample{} }
 func (s *slow) Health() projections.Health                    { return projections.Health{} }
+func (s *slow) Memory() schema.Memory                         { return schema.Memory{} }
 func (s *slow) Ends(context.Context) (StreamEnds, error)      { return StreamEnds{}, nil }
 func (s *slow) Usage(context.Context) (Usage, error)          { return Usage{}, nil }
 func (s *slow) Status(context.Context) (schema.Status, error) { return schema.Status{}, nil }

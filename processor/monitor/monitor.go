@@ -112,6 +112,8 @@ type Source interface {
 	Sample() Sample
 	// Health asks Pebble and the file system.
 	Health() projections.Health
+	// Memory asks Pebble, Go's runtime and the system.
+	Memory() schema.Memory
 	// Ends asks NATS where the log and the mutations end.
 	Ends(ctx context.Context) (StreamEnds, error)
 	// Usage asks NATS, and the disk if lapse runs the server, for the space of the streams.

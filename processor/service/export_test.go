@@ -8,7 +8,6 @@ import (
 
 const (
 	LargeBody      = largeBody
-	MaxHeldBytes   = maxHeldBytes
 	MaxWaiting     = maxWaiting
 	RequestTimeout = requestTimeout
 	SmallRequest   = smallRequest

@@ -17,9 +17,9 @@ import (
 
 // Limits of requests without a reply.
 const (
-	// maxHeldBytes limits the bytes of their bodies, in all databases of the process.
-	// While they are decided they may take three times as much.
-	maxHeldBytes = 128 << 20
+	// MaxHeldBytes is the default of the most bytes of their bodies, in all databases of
+	// the process. While they are decided they may take three times as much.
+	MaxHeldBytes = 128 << 20
 	// smallRequest is the size in bytes up to which a request is not counted, so that
 	// large bodies cannot keep small requests out.
 	smallRequest = 4 << 10
@@ -90,7 +90,7 @@ func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 	}
 	if r.size <= smallRequest {
 		r.size = 0
-	} else if r.Held.Add(r.size); r.Config.AllHeld.Add(r.size) > maxHeldBytes {
+	} else if r.Held.Add(r.size); r.Config.AllHeld.Add(r.size) > r.Config.HeldBytes {
 		r.refuse(tooManyBytes)
 		return
 	}

@@ -287,6 +287,8 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 	status.Waiting = s.waits()
 	status.Host, status.PID = observe.ThisProcess()
 	status.Storage = s.Config.Storage()
+	memory := s.Config.Memory()
+	status.Memory = &memory
 	if _, status.LogEnd, err = s.Log.Bounds(ctx); err != nil {
 		status.LogEnd = 0
 	} else {

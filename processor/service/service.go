@@ -42,16 +42,18 @@ type Config struct {
 	Events   observe.EventListener
 	Meter    Meter
 	Storage  func() *schema.Storage // the space of the streams as of the last sample
+	Memory   func() schema.Memory
 	// Processes returns those that may serve the database, as of their last announcements;
 	// nil without standbys.
 	Processes func() []schema.Process
 	// ClientsApart: requests come from another account than that of the streams.
 	ClientsApart bool
 
-	Queue   int // proposals and reads that may wait, each
-	Workers int
-	AllHeld *atomic.Int64 // Held of all services in the process
-	Query   query.Limits
+	Queue     int // proposals and reads that may wait, each
+	Workers   int
+	AllHeld   *atomic.Int64 // Held of all services in the process
+	HeldBytes int64         // the most of it
+	Query     query.Limits
 
 	QueryWorkers, QueryQueue int
 }

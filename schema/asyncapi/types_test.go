@@ -180,6 +180,7 @@ func TestTypes(t *testing.T) {
 		"ForecastBucket":    schema.ForecastBucket{},
 		"LatenessObjective": schema.LatenessObjective{},
 		"Process":           schema.Process{},
+		"Memory":            schema.Memory{},
 		"Storage":           schema.Storage{},
 		"StorageLimit":      schema.StorageLimit{},
 	} {
