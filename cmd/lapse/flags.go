@@ -117,15 +117,20 @@ func showDuration(d time.Duration) string {
 type sizeFlag[T int | int64] struct {
 	to    *T
 	least int64
+	zero  string // what 0 means, if that may be given, such as "auto"
 }
 
 // sizeVar adds a size flag with a default and a lower limit.
 func sizeVar[T int | int64](flags *pflag.FlagSet, to *T, name string, fallback T, least int64, usage string) {
 	*to = fallback
-	flags.Var(sizeFlag[T]{to, least}, name, usage)
+	flags.Var(sizeFlag[T]{to: to, least: least}, name, usage)
 }
 
 func (f sizeFlag[T]) Set(text string) error {
+	if text == f.zero && text != "" {
+		*f.to = 0
+		return nil
+	}
 	n, err := parseSize(text)
 	if err != nil || n < f.least || int64(T(n)) != n {
 		return fmt.Errorf("use a number of bytes, at least %s, like %s", showSize(f.least), sizes)
@@ -134,8 +139,14 @@ func (f sizeFlag[T]) Set(text string) error {
 	return nil
 }
 
-func (f sizeFlag[T]) String() string { return showSize(int64(*f.to)) }
-func (sizeFlag[T]) Type() string     { return "size" }
+func (f sizeFlag[T]) String() string {
+	if f.zero != "" && *f.to == 0 {
+		return f.zero
+	}
+	return showSize(int64(*f.to))
+}
+
+func (sizeFlag[T]) Type() string { return "size" }
 
 // sizes are examples of what parseSize reads.
 const sizes = "8192, 64KiB, 512MiB or 1GiB"

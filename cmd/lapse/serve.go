@@ -82,7 +82,8 @@ func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 		flags.StringVar(&f.operatorKey, "operator-nkey-out", "", "as --operator-nkey, of the user whose seed is in `FILE`: made at the first start, with mode 0600")
 		choiceVar(flags, &f.Processor.Durability, "durability", processor.Fsync, "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
 			processor.Fsync, processor.OS)
-		sizeVar(flags, &f.Processor.Projection.CacheBytes, "cache-bytes", 0, 1<<20, "cache up to `SIZE` of the projection in memory (default half of what lapse takes, 400MiB at most)")
+		flags.Var(sizeFlag[int64]{to: &f.Processor.Projection.CacheBytes, least: 1 << 20, zero: "auto"}, "cache-bytes",
+			"cache up to `SIZE` of the projection in memory; auto is half of what lapse takes, 400MiB at most")
 		flags.BoolVar(&f.Processor.AcceptLostEnd, "accept-lost-end", false, "start even if a stream has lost its tail: accept that acknowledged writes are lost")
 	})
 	addGroup(to, "External NATS server", func(flags *pflag.FlagSet) {

@@ -128,7 +128,7 @@ func makeBody(t *testing.T, how, value, line string) string {
 // Text that differs from run to run, and the defaults of a collection.
 var (
 	times      = regexp.MustCompile(`"_ts":\d{10}\b`)
-	stamps     = regexp.MustCompile(`"(time|logTime|host|pid|offByMs|digest|now|from|until|deadline)":("[^"]+"|-?\d+)`)
+	stamps     = regexp.MustCompile(`"(time|logTime|host|pid|offByMs|digest|now|from|until|deadline|residentBytes|heapBytes|cacheBytes|memtableBytes)":("[^"]+"|-?\d+)`)
 	moments    = regexp.MustCompile(`"forMs":\d+,`) // left out where it is 0
 	clocks     = regexp.MustCompile(`(the clock says|ends at) [-0-9T:]+Z`)
 	filling    = regexp.MustCompile(`x{100,}`)

@@ -25,7 +25,7 @@ export type Query = { where?: string | null; params?: { [name: string]: unknown 
 
 export type QueryResult = { documents: Array<{ [name: string]: unknown }>; cursor?: string; plan?: Plan } | { count: Count; plan?: Plan };
 
-export type Status = { version: string; database: string; role: "writer" | "standby"; seq: number; logTime: number; documents: number; held: number; pendingExpiry: number; overdue: number; latenessMs: Lateness; mutationsBehind: number; logEnd: number; waiting: number; host?: string; pid?: number; digest: string; clock: Clock; test?: boolean; latenessObjective?: LatenessObjective; storage?: Storage; cannotTakeOver?: string; copies?: number; processes?: Array<Process> };
+export type Status = { version: string; database: string; role: "writer" | "standby"; seq: number; logTime: number; documents: number; held: number; pendingExpiry: number; overdue: number; latenessMs: Lateness; mutationsBehind: number; logEnd: number; waiting: number; host?: string; pid?: number; digest: string; clock: Clock; test?: boolean; latenessObjective?: LatenessObjective; storage?: Storage; memory?: Memory; cannotTakeOver?: string; copies?: number; processes?: Array<Process> };
 
 export type Touched = { id: Id; _ts: Timestamp; _etag: Etag };
 
@@ -110,6 +110,9 @@ export type LatenessObjective = { ms: number; share: number; expired: number; la
 
 /** How much the streams take, and what ends their growth, sampled every minute. */
 export type Storage = { logBytes: number; mutationsBytes: number; limit?: StorageLimit };
+
+/** What the process that answers takes. */
+export type Memory = { limitBytes: number; residentBytes: number; heapBytes: number; cacheBytes: number; memtableBytes: number };
 
 export type Process = { id: string; role: "writer" | "copy" | "none"; seq: number; behind: number };
 
