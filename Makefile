@@ -3,7 +3,7 @@
 .PHONY: build test race stress fuzz long release image bench bench-quick profile docs screenshots lint hooks ci
 
 build: ## the lapse binary, into the current directory
-	go build -trimpath -buildvcs=auto -ldflags="-s -w" ./cmd/lapse
+	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags="-s -w" ./cmd/lapse
 
 test: ## the tests of lapse, without the race detector and the fuzzers
 	go test ./...

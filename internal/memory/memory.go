@@ -70,8 +70,12 @@ const least = 96 << 20
 
 func divide(available int64) Budget {
 	total := min(max(available, least), most)
+	cache := total / 2
+	if outside {
+		cache /= 2 // C's allocator holds up to twice what it has allocated
+	}
 	return Budget{
-		Total: total, Cache: total / 2, MemTable: min(total/24, 32<<20), Documents: min(total/32, 24<<20),
+		Total: total, Cache: cache, MemTable: min(total/24, 32<<20), Documents: min(total/32, 24<<20),
 		Ballast: total / 12, Requests: min(total/6, 128<<20), Unread: total / 5,
 	}
 }
@@ -79,10 +83,10 @@ func divide(available int64) Budget {
 // HeapLimit is the memory limit of the Go runtime with a cache of the given size.
 func (b Budget) HeapLimit(cache int64) int64 {
 	limit := b.Total - b.Cache + b.Ballast
-	if !outside {
-		limit += cache
+	if outside {
+		return limit - b.Cache // what C's allocator holds besides
 	}
-	return limit
+	return limit + cache
 }
 
 // Resident returns the bytes of physical memory that the process has, with the pages of

@@ -63,7 +63,7 @@ func TestDivide(t *testing.T) {
 		if b.Cache > b.Total/2 || 5*b.MemTable > b.Cache || b.Documents+b.Requests+b.Unread > b.Total/2 {
 			t.Errorf("of %d MiB: %+v", available>>20, b)
 		}
-		if cached, more := b.HeapLimit(b.Cache), b.HeapLimit(2*b.Cache); outside && (cached != more || cached != b.Total-b.Cache+b.Ballast) ||
+		if cached, more := b.HeapLimit(b.Cache), b.HeapLimit(2*b.Cache); outside && (cached != more || cached != b.Total-2*b.Cache+b.Ballast) ||
 			!outside && (cached != b.Total+b.Ballast || more != cached+b.Cache) {
 			t.Errorf("of %d MiB Go's heap has %d MiB, with twice the cache %d MiB", available>>20, cached>>20, more>>20)
 		}

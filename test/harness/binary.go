@@ -50,7 +50,7 @@ func SideBySide() error {
 
 // Build builds a command with the versions of lapse's go.mod and returns its
 // path. go run keeps the binary in the build cache, so that all test packages
-// share one.
+// share one. It is built as a release is, without cgo: so Pebble allocates in Go's heap.
 func Build(pkg string) (path string, err error) {
 	dir, err := child.Tool(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
@@ -60,7 +60,7 @@ func Build(pkg string) (path string, err error) {
 	for range 2 {
 		run := child.Tool(context.Background(), "go", "run", "-exec", "echo", pkg)
 		run.Dir = strings.TrimSpace(string(dir))
-		run.Stderr = os.Stderr
+		run.Stderr, run.Env = os.Stderr, append(run.Env, "CGO_ENABLED=0")
 		out, err := run.Output()
 		if err != nil {
 			return "", fmt.Errorf("build %s: %w", pkg, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,6 +24,8 @@ type Server struct {
 
 	remote string    // --nats-url instead of --listen, if not empty
 	log    io.Writer // gets the stderr of all its processes, if not nil
+
+	group string // the control group of its processes, if not empty
 
 	process *Process
 }
@@ -116,6 +119,10 @@ func (s *Server) Start() (ready bool) {
 func (s *Server) start() *Process {
 	s.t.Helper()
 	cmd := child.Command(s.t, binary, s.Args()...)
+	if s.group != "" {
+		enter := append([]string{"-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(s.group, "cgroup.procs")}, cmd.Args...)
+		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh"}, enter...)
+	}
 	cmd.Stdout = io.Discard
 	s.process = StartProcess(s.t, cmd, s.log)
 	return s.process
