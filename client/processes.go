@@ -16,7 +16,7 @@ import (
 // Process is one process that serves a database.
 type Process struct {
 	Database string `json:"database,omitempty"` // set by AllProcesses only
-	ID       string `json:"id"`
+	ID       string `json:"id"`                 // the same for all databases of a process, and across restarts
 	Version  string `json:"version"`
 	Role     string `json:"role"` // "writer" or "standby"
 	Seq      uint64 `json:"seq"`
@@ -25,8 +25,6 @@ type Process struct {
 	Errors   int    `json:"errors"`
 	Started  string `json:"started,omitempty"` // RFC 3339
 	Error    string `json:"error,omitempty"`   // why the numbers are missing
-
-	Node string `json:"-"` // the same for all databases of a process, and across restarts
 }
 
 // quiet is the time without a reply after which the list counts as complete.
@@ -69,8 +67,8 @@ func (c *Client) processes(ctx context.Context, of func(database string) bool) (
 	cut := c.gather(ctx, "$SRV.INFO.lapse", quiet, func(reply []byte) (last bool) {
 		var info micro.ServiceIdentity // the rest is large
 		if json.Unmarshal(reply, &info) == nil && of(info.Metadata["database"]) && legal(&info) {
-			found[info.ID] = &Process{Database: info.Metadata["database"], ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer"),
-				Error: fmt.Sprintf("no answer within %s", c.timeout), Node: cmp.Or(info.Metadata["node"], info.ID)}
+			found[info.ID] = &Process{Database: info.Metadata["database"], ID: cmp.Or(info.Metadata["process"], info.Metadata["node"], info.ID), Version: info.Version,
+				Role: cmp.Or(info.Metadata["role"], "writer"), Error: fmt.Sprintf("no answer within %s", c.timeout)}
 		}
 		return false
 	})
@@ -101,7 +99,7 @@ func (c *Client) processes(ctx context.Context, of func(database string) bool) (
 
 // legal reports whether a process describes itself like this.
 func legal(info *micro.ServiceIdentity) bool {
-	return max(len(info.ID), len(info.Version), len(info.Metadata["database"]), len(info.Metadata["role"]), len(info.Metadata["node"])) <= maxName
+	return max(len(info.ID), len(info.Version), len(info.Metadata["database"]), len(info.Metadata["role"]), len(info.Metadata["process"]), len(info.Metadata["node"])) <= maxName
 }
 
 // SortProcesses sorts as AllProcesses does: by database, the writer first, then by age.

@@ -21,7 +21,7 @@ func TestProcesses(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if p := all[0]; p.Role != "writer" || p.ID == "" || p.Node == "" || p.Started == "" || p.Error != "" || p.Seq == 0 {
+	if p := all[0]; p.Role != "writer" || p.ID == "" || p.Started == "" || p.Error != "" || p.Seq == 0 {
 		t.Errorf("%+v", p)
 	}
 

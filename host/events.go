@@ -25,6 +25,7 @@ type Started struct{}
 
 // Ready comes once, when requests are answered.
 type Ready struct {
+	Process   string // id of the process, as in status
 	URL       string // of the NATS server, for clients
 	Address   string // HOST:PORT at which the embedded NATS server listens; "" without one
 	Console   string // URL of the web console; "" if there is none

@@ -222,7 +222,7 @@ func (r *run) keep(ctx context.Context, failure error, leave func()) error {
 	}
 	defer endCosmos()
 	r.Events(Ready{
-		URL: r.target.url, Address: r.target.address, Console: r.console.URL, Cosmos: r.cosmos.Serving(), Databases: r.databases.served(),
+		Process: r.target.node, URL: r.target.url, Address: r.target.address, Console: r.console.URL, Cosmos: r.cosmos.Serving(), Databases: r.databases.served(),
 		Live: func() []string { return live(r.monitors.all(), len(r.databases.all) > 1) },
 	})
 	r.console.warn(r.Processor.Logger)

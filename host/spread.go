@@ -28,6 +28,7 @@ type spreading struct {
 	log     *nats.Conn
 	all     []*hosted
 	node    string
+	version string
 	copies  int  // 0 for the default
 	writes  bool // this process may write
 	lease   time.Duration
@@ -45,7 +46,7 @@ func (r *run) newSpreading(o processor.Options) *spreading {
 	if o.Lease == 0 {
 		return nil
 	}
-	s := &spreading{log: r.target.Log, all: r.databases.all, node: o.Node, copies: r.Copies, writes: !o.ReadOnly, lease: o.Lease, logger: o.Logger,
+	s := &spreading{log: r.target.Log, all: r.databases.all, node: o.Node, version: o.Version, copies: r.Copies, writes: !o.ReadOnly, lease: o.Lease, logger: o.Logger,
 		elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
 	s.began = s.elapsed()
 	for _, one := range s.all {
@@ -84,7 +85,7 @@ func (t *term) lasted(elapsed time.Duration) time.Duration {
 // processes returns who announces itself for the database, for status.
 func (one *hosted) processes() (all []schema.Process) {
 	for _, m := range one.presence.Members() {
-		all = append(all, schema.Process{ID: m.ID, Role: m.Role, Seq: m.Seq, Behind: m.Behind})
+		all = append(all, schema.Process{ID: m.ID, Host: m.Host, PID: m.PID, Version: m.Version, Role: m.Role, Seq: m.Seq, Behind: m.Behind})
 	}
 	return all
 }
@@ -147,7 +148,8 @@ func (s *spreading) start(ctx context.Context) (stop func(), err error) {
 
 // member returns what this process announces of a database.
 func (s *spreading) member(ctx context.Context, one *hosted) lease.Member {
-	m := lease.Member{Role: schema.RoleNone, UpMs: (s.elapsed() - s.began).Milliseconds()}
+	m := lease.Member{Role: schema.RoleNone, Version: s.version, UpMs: (s.elapsed() - s.began).Milliseconds()}
+	_, m.PID = observe.ThisProcess()
 	for _, other := range s.all {
 		m.Databases = append(m.Databases, other.name)
 	}

@@ -124,6 +124,9 @@ func (t *target) openEmbedded() (err error) {
 	}
 	t.server = server
 	t.closers = append(t.closers, server.Shutdown)
+	if t.node, err = nodeName(t.StoreDir, t.Processor.Logger); err != nil {
+		return err
+	}
 	t.address, t.url, t.failed = server.Address(), server.URL(), server.Failed()
 	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {
 		return err

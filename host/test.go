@@ -99,7 +99,7 @@ func (r *run) serveTest(ctx context.Context) error {
 	}
 	defer endCosmos()
 	r.Events(Started{})
-	r.Events(Ready{URL: r.target.url, Address: r.target.address, Console: r.console.URL, Cosmos: r.cosmos.Serving(),
+	r.Events(Ready{Process: r.target.node, URL: r.target.url, Address: r.target.address, Console: r.console.URL, Cosmos: r.cosmos.Serving(),
 		Databases: []Served{{schema.DefaultDatabase, observe.Writer}}, Live: func() []string { return live(r.monitors.all(), true) }})
 	select {
 	case <-ctx.Done():

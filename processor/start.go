@@ -94,7 +94,7 @@ func (s *starting) connect(ctx context.Context) error {
 	for _, nc := range c.Followers() {
 		eventlog.BringTo(ctx, c.Log, nc)
 	}
-	o.Monitor.Version, o.Monitor.Objective = o.Version, o.LatenessObjective
+	o.Monitor.Version, o.Monitor.Process, o.Monitor.Objective = o.Version, o.Node, o.LatenessObjective
 	o.Monitor.Starting(o.Events, map[string]*nats.Conn{"log": c.Log, "bulk": c.Bulk, "service": c.Service})
 	if s.payload = min(c.Log.MaxPayload(), c.Service.MaxPayload()); s.payload < minPayload {
 		return fmt.Errorf("the NATS server accepts messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", s.payload, minPayload)

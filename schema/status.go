@@ -158,10 +158,13 @@ type Snapshot struct {
 
 // Process is a process that may serve a database.
 type Process struct {
-	ID     string `json:"id"`     // the same over restarts
-	Role   string `json:"role"`   // RoleWriter, RoleCopy or RoleNone
-	Seq    uint64 `json:"seq"`    // folded
-	Behind uint64 `json:"behind"` // events of the log that are not folded
+	ID      string `json:"id"`      // the same over restarts
+	Host    string `json:"host"`    // name of the machine, "" if unknown
+	PID     int    `json:"pid"`     // its process id there
+	Version string `json:"version"` // of lapse
+	Role    string `json:"role"`    // RoleWriter, RoleCopy or RoleNone
+	Seq     uint64 `json:"seq"`     // folded
+	Behind  uint64 `json:"behind"`  // events of the log that are not folded
 }
 
 // Roles of a Process.

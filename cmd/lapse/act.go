@@ -154,7 +154,7 @@ func (a *app) act(ctx context.Context, conn connection, f actionFlags, begin pos
 		}
 		defer stop()
 	}
-	log.ready(fmt.Sprintf("events of database %s for durable %s, %s", lapse.Database(), f.durable, what))
+	log.ready(fmt.Sprintf("events of database %s for durable %s, %s", lapse.Database(), f.durable, what), "")
 	if err = action.Run(ctx, lapse, do, f.durable, f.Options, feed...); ctx.Err() != nil {
 		return nil
 	}

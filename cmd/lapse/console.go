@@ -115,7 +115,7 @@ It is read-only without --write. lapse serve has a console of its own.`,
 		if write {
 			mode = "with --write"
 		}
-		log.ready(fmt.Sprintf("database %s at %s, %s, console: %s", lapse.Database(), lapse.Conn().ConnectedUrlRedacted(), mode, served.URL))
+		log.ready(fmt.Sprintf("database %s at %s, %s, console: %s", lapse.Database(), lapse.Conn().ConnectedUrlRedacted(), mode, served.URL), "")
 		<-cmd.Context().Done()
 		return nil
 	}

@@ -154,7 +154,7 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 		return err
 	}
 	defer stop()
-	log.ready(fmt.Sprintf("databases at %s, for SDKs of Cosmos DB: %s", lapse.Conn().ConnectedUrlRedacted(), served.Serving()))
+	log.ready(fmt.Sprintf("databases at %s, for SDKs of Cosmos DB: %s", lapse.Conn().ConnectedUrlRedacted(), served.Serving()), "")
 	<-ctx.Done()
 	return nil
 }

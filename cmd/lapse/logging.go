@@ -29,12 +29,16 @@ type serverLog struct {
 	to           *untilReady
 }
 
-// ready writes the line that says what is served, and by which process. Its last address is
-// followed by a space, also where the line is in quotes: programs read it.
-func (l *serverLog) ready(what string) {
+// ready writes the line that says what is served, and by which process; its id is "" for a
+// gateway. Its last address is followed by a space, also where the line is in quotes: programs
+// read it.
+func (l *serverLog) ready(what, id string) {
 	host, pid := observe.ThisProcess()
 	l.to.over.Store(true)
-	l.always.Info(fmt.Sprintf("ready: %s (process %d on %s)", what, pid, host))
+	if id != "" {
+		id += ", pid "
+	}
+	l.always.Info(fmt.Sprintf("ready: %s (process %s%d on %s)", what, id, pid, host))
 }
 
 // untilReady writes lines, after what begin writes once. Until over is set they lack the letters

@@ -111,7 +111,7 @@ func TestFirstLineIsFirst(t *testing.T) {
 func TestLogIsJSON(t *testing.T) {
 	_, printed := logOf(t, "--log-format json", false, func(o host.Options) error {
 		observe.LogReachable{After: 1500 * time.Millisecond}.Log(o.Processor.Logger)
-		o.Events(host.Ready{Databases: []host.Served{{Name: "main", Role: "writer"}}})
+		o.Events(host.Ready{Process: "OURS", Databases: []host.Served{{Name: "main", Role: "writer"}}})
 		o.Events(host.NotServed{Err: errors.New("database b is not served")})
 		return nil
 	})
@@ -128,7 +128,7 @@ func TestLogIsJSON(t *testing.T) {
 		}
 		lines = append(lines, l)
 	}
-	if len(lines) != 5 || lines[1].After != 1.5 || !regexp.MustCompile(`^ready: .* \(process \d+ on .+\)$`).MatchString(lines[2].Msg) || lines[3].Level != "ERROR" || lines[4].Ran == nil {
+	if len(lines) != 5 || lines[1].After != 1.5 || !regexp.MustCompile(`^ready: .* \(process OURS, pid \d+ on .+\)$`).MatchString(lines[2].Msg) || lines[3].Level != "ERROR" || lines[4].Ran == nil {
 		t.Errorf("it says\n%s", printed)
 	}
 }

@@ -275,7 +275,7 @@ func (a *app) hostEvents(f *serveFlags, log *serverLog, manager *serviceManager)
 				bar.Done()
 			}
 		case host.Ready:
-			log.ready(readyLine(f, e))
+			log.ready(readyLine(f, e), e.Process)
 			manager.ready(e.Live)
 		case host.NotServed:
 			log.always.Error(sentence(e.Err))

@@ -193,7 +193,7 @@ func (s *statusCommand) askAll(ctx context.Context) ([]client.Process, error) {
 		return nil, err
 	}
 	for _, p := range s.processes {
-		if !slices.ContainsFunc(all, func(one client.Process) bool { return one.Node == p.Node && one.Database == p.Database }) {
+		if !slices.ContainsFunc(all, func(one client.Process) bool { return one.ID == p.ID && one.Database == p.Database }) {
 			p.Error = "answers no more"
 			all = append(all, p)
 		}

@@ -24,6 +24,8 @@ import (
 type Member struct {
 	ID        string                `json:"id"` // the same over restarts
 	Host      string                `json:"host,omitempty"`
+	PID       int                   `json:"pid,omitempty"`
+	Version   string                `json:"version,omitempty"`
 	Run       string                `json:"run,omitempty"` // new for each start
 	Weight    int                   `json:"weight"`        // 0: it never writes
 	Databases []schema.DatabaseName `json:"databases"`     // all that it may serve

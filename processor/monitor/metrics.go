@@ -18,7 +18,7 @@ import (
 
 // Metrics computed at each scrape.
 var (
-	metricInfo  = describe("build_info", "Always 1; the labels name the version of lapse and of Go, the machine and the process id.", "version", "go_version", "host", "pid")
+	metricInfo  = describe("build_info", "Always 1; the labels name the version of lapse and of Go, the machine, the process id there, and the id in status.", "version", "go_version", "host", "pid", "process")
 	metricReady = describe("ready", "Whether the process is ready; /readyz has the reasons if not.")
 	metricRole  = describe("role", "1 for the role of the process, 0 for the others. A writer whose lease has expired is a standby; none has no copy.", "role")
 
@@ -174,7 +174,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	s.gauge(metricCatchUp, 1)
 	now := p.Sample()
 	host, pid := observe.ThisProcess()
-	s.gauge(metricInfo, 1, m.Version, runtime.Version(), host, strconv.Itoa(pid))
+	s.gauge(metricInfo, 1, m.Version, runtime.Version(), host, strconv.Itoa(pid), m.Process)
 	s.gauge(metricObjective, m.Objective.Seconds())
 	s.gauge(metricInFlight, float64(m.pending.Load()))
 	m.collectLog(s, p, &now)

@@ -32,6 +32,7 @@ import (
 type Monitor struct {
 	database  schema.DatabaseName
 	Version   string        // set when the processor starts
+	Process   string        // likewise: id of the process
 	Objective time.Duration // likewise
 	*meters
 

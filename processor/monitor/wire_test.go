@@ -85,7 +85,7 @@ func TestMetrics(t *testing.T) {
 			"lapse_append_failures_total":                                                           0,
 		})
 		host, pid := observe.ThisProcess()
-		if info := fmt.Sprintf("lapse_build_info{go_version=%s}{host=%s}{pid=%d}{version=%s}", runtime.Version(), host, pid, m.Version); after[info] != 1 {
+		if info := fmt.Sprintf("lapse_build_info{go_version=%s}{host=%s}{pid=%d}{process=%s}{version=%s}", runtime.Version(), host, pid, w.Options.Node, m.Version); after[info] != 1 {
 			t.Errorf("%s is not there", info)
 		}
 		if status, err := m.Status(context.Background()); err != nil || status.Host != host || status.PID != pid {

@@ -16,8 +16,9 @@ const serviceName = "lapse"
 const (
 	metaDatabase = "database"
 	metaRole     = "role"
-	metaLog      = "log"  // identity of the log
-	metaNode     = "node" // of the process, the same over restarts
+	metaLog      = "log"     // identity of the log
+	metaProcess  = "process" // id, the same over restarts
+	metaNode     = "node"    // the same, for clients of 0.3.0
 )
 
 // Announce answers PING, INFO and STATS by which NATS finds services (ADR-32), at the
@@ -73,6 +74,7 @@ func (p *Peers) identity() micro.ServiceIdentity {
 		metaDatabase: string(p.Database),
 		metaRole:     string(role),
 		metaLog:      p.Log.Identity(),
+		metaProcess:  p.Node,
 		metaNode:     p.Node,
 	}}
 }

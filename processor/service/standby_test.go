@@ -27,7 +27,7 @@ func TestStandbyEndpoints(t *testing.T) {
 			m.Check(err)
 			var info micro.Info
 			m.Check(json.Unmarshal(reply.Data, &info))
-			want := map[string]string{"database": "main", "role": string(m.Processor.Role()), "log": m.Inside().Log.Identity(), "node": m.Options.Node}
+			want := map[string]string{"database": "main", "role": string(m.Processor.Role()), "log": m.Inside().Log.Identity(), "process": m.Options.Node, "node": m.Options.Node}
 			if fmt.Sprint(info.Metadata) != fmt.Sprint(want) {
 				t.Errorf("member %d: %v, want %v", i, info.Metadata, want)
 			}

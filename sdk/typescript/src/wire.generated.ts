@@ -114,7 +114,7 @@ export type Storage = { logBytes: number; mutationsBytes: number; limit?: Storag
 /** What the process that answers takes. */
 export type Memory = { limitBytes: number; residentBytes: number; heapBytes: number; cacheBytes: number; memtableBytes: number };
 
-export type Process = { id: string; role: "writer" | "copy" | "none"; seq: number; behind: number };
+export type Process = { id: string; host: string; pid: number; version: string; role: "writer" | "copy" | "none"; seq: number; behind: number };
 
 /** The id of a document, as it is; 255 bytes of UTF-8 at most. */
 export type Id = string;
