@@ -3,39 +3,34 @@ package client
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // Process is one process that serves a database.
 type Process struct {
 	Database string `json:"database,omitempty"` // set by AllProcesses only
-	ID       string `json:"id"`                 // the same for all databases of a process, and across restarts
-	Version  string `json:"version"`
-	Role     string `json:"role"` // "writer" or "standby"
-	Seq      uint64 `json:"seq"`
+	schema.Process
+	Role     string `json:"role"`    // "writer" or "standby"
 	Waiting  int    `json:"waiting"` // queued requests
-	Requests int    `json:"requests"`
-	Errors   int    `json:"errors"`
+	Requests uint64 `json:"requests"`
+	Errors   uint64 `json:"errors"`
 	Started  string `json:"started,omitempty"` // RFC 3339
 	Error    string `json:"error,omitempty"`   // why the numbers are missing
 }
 
-// quiet is the time without a reply after which the list counts as complete.
+// quiet is the time without a reply after which the list counts as complete where a process of
+// 0.3.0 has replied, which knows no others.
 const quiet = 300 * time.Millisecond
 
-// Whoever may subscribe to $SRV.INFO.lapse could reply more than this process can hold.
-const (
-	maxReplies = 4096      // to one request
-	maxReply   = 256 << 10 // bytes; that of a process has 46 KiB
-	maxName    = 255       // bytes of an ID, version, role or name of a database
-)
+// maxReplies is the most replies to one request.
+const maxReplies = 4096
 
 // Processes returns every process that serves the database, the writer first. It fails
 // with ErrUnavailable if there is none. With ErrTooLarge it returns those of the first 4096
@@ -63,79 +58,65 @@ func (c *Client) AllProcesses(ctx context.Context) ([]Process, error) {
 
 // processes returns the sorted processes of some databases.
 func (c *Client) processes(ctx context.Context, of func(database string) bool) (all []Process, err error) {
-	found := make(map[string]*Process) // by ID of the service
-	cut := c.gather(ctx, "$SRV.INFO.lapse", quiet, func(reply []byte) (last bool) {
-		var info micro.ServiceIdentity // the rest is large
-		if json.Unmarshal(reply, &info) == nil && of(info.Metadata["database"]) && legal(&info) {
-			found[info.ID] = &Process{Database: info.Metadata["database"], ID: cmp.Or(info.Metadata["process"], info.Metadata["node"], info.ID), Version: info.Version,
-				Role: cmp.Or(info.Metadata["role"], "writer"), Error: fmt.Sprintf("no answer within %s", c.timeout)}
+	var replied []schema.Presence
+	add := func(p *schema.Presence, s schema.Standing, why string) {
+		if s.Role != schema.RoleNone && of(string(s.Database)) {
+			all = append(all, processOf(p, s, why))
 		}
-		return false
-	})
-	if cut != nil && !errors.Is(cut, ErrTooLarge) || len(found) == 0 {
-		return nil, cut
 	}
-	answered := 0
-	err = c.gather(ctx, "$SRV.STATS.lapse", c.timeout, func(reply []byte) (last bool) {
-		var stats micro.Stats
-		if json.Unmarshal(reply, &stats) != nil {
-			return false
+	err = c.gather(ctx, "$SRV.INFO.lapse", func(reply []byte) (wait time.Duration) {
+		p, ok := schema.ReadPresence(reply)
+		if !ok {
+			return c.timeout
 		}
-		if p := found[stats.ID]; p != nil {
-			p.read(&stats)
-			answered++
+		replied = append(replied, p)
+		for _, s := range p.Databases {
+			add(&p, s, "")
 		}
-		return answered == len(found)
+		switch {
+		case len(schema.Missing(replied)) > 0:
+			return c.timeout
+		case slices.ContainsFunc(replied, func(p schema.Presence) bool { return p.Older }):
+			return quiet
+		}
+		return 0
 	})
 	if err != nil && !errors.Is(err, ErrTooLarge) {
 		return nil, err
 	}
-	for _, p := range found {
-		all = append(all, *p)
+	for id, roles := range schema.Missing(replied) {
+		for db, role := range roles {
+			add(&schema.Presence{ID: id}, schema.Standing{Database: db, Role: role}, fmt.Sprintf("no answer within %s", c.timeout))
+		}
 	}
-	SortProcesses(all)
-	return all, cmp.Or(cut, err)
+	sortProcesses(all)
+	return all, err
 }
 
-// legal reports whether a process describes itself like this.
-func legal(info *micro.ServiceIdentity) bool {
-	return max(len(info.ID), len(info.Version), len(info.Metadata["database"]), len(info.Metadata["role"]), len(info.Metadata["process"]), len(info.Metadata["node"])) <= maxName
+func processOf(p *schema.Presence, s schema.Standing, why string) Process {
+	one := Process{Database: string(s.Database), Process: p.Process(s), Role: s.Role, Waiting: s.Waiting, Requests: s.Requests, Errors: s.Errors, Error: why}
+	if one.Role == schema.RoleCopy {
+		one.Role = "standby"
+	}
+	if p.Older {
+		one.Error = "a process of 0.3.0 says no more"
+	} else if !p.Started.IsZero() {
+		one.Started = p.Started.Format(time.RFC3339)
+	}
+	return one
 }
 
-// SortProcesses sorts as AllProcesses does: by database, the writer first, then by age.
-func SortProcesses(all []Process) {
+// sortProcesses sorts by database, the writer first, then by age.
+func sortProcesses(all []Process) {
 	slices.SortFunc(all, func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.Database, b.Database), cmp.Compare(b.Role, a.Role), cmp.Compare(a.Started, b.Started), cmp.Compare(a.ID, b.ID))
 	})
 }
 
-// read sets the fields that come from the statistics of a service.
-func (p *Process) read(stats *micro.Stats) {
-	p.Error, p.Started = "", stats.Started.UTC().Format(time.RFC3339)
-	for _, endpoint := range stats.Endpoints { // each has the same data
-		var data struct {
-			Process struct {
-				Seq     uint64 `json:"seq"`
-				Waiting int    `json:"waiting"`
-			} `json:"process"`
-		}
-		var operations map[string]struct{ Requests, Errors int }
-		if json.Unmarshal(endpoint.Data, &data) != nil || json.Unmarshal(endpoint.Data, &operations) != nil {
-			continue
-		}
-		p.Seq, p.Waiting, p.Requests, p.Errors = data.Process.Seq, data.Process.Waiting, 0, 0
-		for _, n := range operations {
-			p.Requests += n.Requests
-			p.Errors += n.Errors
-		}
-		return
-	}
-}
-
-// gather sends a request to all subscribers and calls each with the replies. It ends when
-// each returns true, or when no reply has come for the time between after the first. It fails
-// with ErrTooLarge after maxReplies.
-func (c *Client) gather(ctx context.Context, subject string, between time.Duration, each func(reply []byte) (last bool)) error {
+// gather sends a request to all subscribers and calls each with the replies. It ends when no
+// reply has come for the time that each has returned. It fails with ErrTooLarge after
+// maxReplies.
+func (c *Client) gather(ctx context.Context, subject string, each func(reply []byte) (wait time.Duration)) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	ctx, release := c.denials.guard(ctx, subject)
@@ -149,7 +130,7 @@ func (c *Client) gather(ctx context.Context, subject string, between time.Durati
 	if err := c.nc.PublishRequest(subject, inbox, nil); err != nil {
 		return c.transportError(err)
 	}
-	for wait, replies := c.timeout, 0; ; wait = between {
+	for wait, replies := c.timeout, 0; wait > 0; replies++ {
 		m, err := next(ctx, sub, wait)
 		switch {
 		case c.denials.cause(ctx, err) != nil:
@@ -163,11 +144,9 @@ func (c *Client) gather(ctx context.Context, subject string, between time.Durati
 		case len(m.Data) == 0 && m.Header.Get("Status") == noResponders:
 			return nil
 		}
-		replies++
-		if len(m.Data) <= maxReply && each(m.Data) {
-			return nil
-		}
+		wait = each(m.Data)
 	}
+	return nil
 }
 
 // next waits for a reply at most this long, and until ctx is done.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -41,6 +42,48 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// TestProcessesOfAll: a list ends with the last process that another one knows, without waiting
+// for more. One that does not answer is named.
+func TestProcessesOfAll(t *testing.T) {
+	s := newStandin(t)
+	knows := make(chan string, 1)
+	if _, err := s.nc.Subscribe("$SRV.INFO.lapse", func(m *nats.Msg) {
+		for _, id := range []string{"a", "b"} {
+			if err := m.Respond(fmt.Appendf(nil, `{"id":%[1]q,"process":{"id":%[1]q,"databases":[{"database":"main","role":"copy","seq":7},{"database":"other","role":"none"}],"knows":%[2]s}}`, id, <-knows)); err != nil {
+				t.Error(err)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	list := func(timeout time.Duration, first, second string) string {
+		t.Helper()
+		c, err := client.New(s.connect("lapse"), client.WithTimeout(timeout))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { knows <- first; knows <- second }()
+		all, err := c.AllProcesses(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, p := range all {
+			text += fmt.Sprintf("%s/%s:%s %d %s,", p.Database, p.ID, p.Role, p.Seq, p.Error)
+		}
+		return text
+	}
+	if got := list(time.Hour, `{"b":{"main":"copy"}}`, `{"a":{"main":"copy"}}`); got != "main/a:standby 7 ,main/b:standby 7 ," {
+		t.Error(got)
+	}
+	if got := list(time.Second, `{"b":{}}`, `{"c":{"main":"writer","other":"none"}}`); got != "main/c:writer 0 no answer within 1s,main/a:standby 7 ,main/b:standby 7 ," {
+		t.Error(got)
+	}
+}
+
 // TestProcessesFlooded: the processes of the first 4096 replies are listed, and an error says
 // that there were more. What no process replies is ignored, however long it is.
 func TestProcessesFlooded(t *testing.T) {
@@ -57,13 +100,6 @@ func TestProcessesFlooded(t *testing.T) {
 		reply(m, info, "large", strings.Repeat("x", 256<<10))
 		for i := range 5000 {
 			reply(m, info, fmt.Sprint("id", i), "")
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.nc.Subscribe("$SRV.STATS.lapse", func(m *nats.Msg) {
-		for range 5000 {
-			reply(m, `{"id":"id1","started":"2026-01-01T00:00:00Z"}`)
 		}
 	}); err != nil {
 		t.Fatal(err)

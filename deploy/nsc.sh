@@ -78,7 +78,7 @@ for request in 'STREAM.NAMES' 'STREAM.LIST' 'STREAM.INFO.LAPSE_main' 'STREAM.MSG
   share CLIENTS "$app" "\$JS.API.$request" --service
   take "$app" "\$JS.API.$request" --local-subject "LAPSE.API.$request"
 done
-for request in INFO STATS; do # lapse status --all
+for request in INFO; do # lapse status --all
   share CLIENTS "$app" "\$SRV.$request.lapse" --service --response-type Stream
   take "$app" "\$SRV.$request.lapse"
 done

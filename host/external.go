@@ -144,7 +144,8 @@ func (t *target) connect(name string, database schema.DatabaseName) (*nats.Conn,
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			switch {
 			case errors.Is(err, nats.ErrSlowConsumer): // it rereads the messages that it missed
-			case errors.Is(err, nats.ErrPermissionViolation) && optional(err): // notPresent says it once
+			case errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), ".api."+schema.MoveOperation):
+				t.noMoves.Do(func() { t.Processor.Logger.Warn(noMoves, "connection", name) })
 			case client.IsLogin(err):
 				t.Processor.Logger.Warn("NATS refuses the credentials: renew them, lapse goes on trying", "connection", name, "err", err)
 			default:
@@ -155,6 +156,10 @@ func (t *target) connect(name string, database schema.DatabaseName) (*nats.Conn,
 	dialer.Connected()
 	return nc, err
 }
+
+// noMoves says what a configuration of NATS lacks without which all else works.
+const noMoves = "NATS does not let this process hear operators, so lapse move does nothing here: " +
+	"let the user of connection log subscribe to lapse.<db>.api.move"
 
 // inboxPrefix returns the prefix of a connection's reply subjects. The default _INBOX.
 // may be exported from the account of the streams to clients; the other names show an

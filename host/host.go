@@ -144,6 +144,9 @@ func (r *run) serve(ctx context.Context) (err error) {
 	}
 	options, release := options.Shared(len(r.target.Databases))
 	defer release()
+	if options.Process, err = r.join(ctx, options); err != nil {
+		return err
+	}
 	r.databases = newDatabases(r.target.hosted(options, r.monitors.all()), r.Events)
 	leave, err := r.newSpreading(options).start(ctx)
 	if err != nil {

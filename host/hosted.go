@@ -13,7 +13,6 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -25,8 +24,7 @@ type hosted struct {
 	name        schema.DatabaseName
 	connections eventlog.Connections
 	options     processor.Options
-	damage      error           // damaged streams, which prevent its start
-	presence    *lease.Presence // nil if no other process can serve it
+	damage      error // damaged streams, which prevent its start
 
 	term term
 
@@ -116,9 +114,6 @@ func (db *hosted) idle() {
 	db.failure, db.reported = nil, ""
 	db.sound.Store(true)
 	db.options.Monitor.Idle()
-	if db.presence != nil {
-		db.presence.Announce()
-	}
 }
 
 // startOne starts a database, unless its streams are damaged. A start that ctx ends is no
@@ -135,9 +130,6 @@ func (d *databases) startOne(ctx context.Context, db *hosted) (started bool) {
 		db.failure = nil
 		db.sound.Store(true)
 		db.running.Store(p)
-		if db.presence != nil {
-			db.presence.Announce()
-		}
 	} else if ctx.Err() == nil {
 		d.failed(db, err)
 	}

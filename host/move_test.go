@@ -7,7 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsedb/lapse/processor/lease"
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/peers"
+	"github.com/lapsedb/lapse/processor/spread"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/harness"
 )
@@ -17,29 +21,33 @@ import (
 func TestMoveRefused(t *testing.T) {
 	t.Parallel()
 	nc := harness.Dial(t, harness.StartNATS(t, harness.NATSOptions(t.TempDir())).ClientURL())
-	elapsed := func() time.Duration { return 0 }
-	s := &spreading{log: nc, node: "a", lease: 5 * time.Second, elapsed: elapsed}
-	db := &hosted{name: "main", presence: lease.NewPresence(nc, lease.Config{Database: "main", TTL: s.lease, Node: s.node, Elapsed: elapsed})}
-	ctx, leave := context.WithCancel(t.Context())
-	left := make(chan error, 1)
-	go func() {
-		left <- db.presence.Run(ctx, func() lease.Member { return lease.Member{Weight: 1, Role: schema.RoleWriter} })
-	}()
-	defer func() { leave(); <-left }()
+	process, err := peers.Join(t.Context(), nc, peers.Self{ID: "a", Weight: 1, Databases: []schema.DatabaseName{"main"}, Lease: 5 * time.Second, Events: func(observe.Event) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &spreading{log: nc, process: process, node: "a", lease: 5 * time.Second, elapsed: func() time.Duration { return 0 }}
+	db := &hosted{name: "main"}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); process.Watch(ctx) }()
+	defer func() { end(); <-ended }()
 	members := 0
 	hears := func() {
 		t.Helper()
 		members++
-		for end := time.Now().Add(time.Minute); len(db.presence.Members()) != members; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("it hears of %d processes, not %d", len(db.presence.Members()), members)
-			}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := process.Await(ctx, func(all []peers.Member) bool { return len(all) == members }); err != nil {
+			t.Fatalf("it hears of %d processes, not %d", len(process.Members()), members)
 		}
 	}
-	joins := func(id string, weight int, role string) {
+	joins := func(id string, weight int, of string) {
 		t.Helper()
-		if err := nc.Publish("$KV.LAPSE_main_LEASE.process."+id, fmt.Appendf(nil, `{"id":%q,"weight":%d,"role":%q}`, id, weight, role)); err != nil {
-			t.Fatal(err)
+		reply := fmt.Appendf(nil, `{"id":%[1]q,"process":{"id":%[1]q,"weight":%[2]d,"databases":[{"database":"main",%[3]s}]}}`, id, weight, of)
+		for _, subject := range []string{"$SRV.PING.lapse", "$SRV.PING.lapse." + id} {
+			if _, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(reply) }); err != nil {
+				t.Fatal(err)
+			}
 		}
 		hears()
 	}
@@ -52,11 +60,17 @@ func TestMoveRefused(t *testing.T) {
 	}
 	hears()
 	refused(``, "no other process is ready to write database main: there is none; see `lapse status`")
-	joins("b", 0, schema.RoleCopy)
-	joins("c", 0, schema.RoleNone)
+	joins("b", 0, `"role":"copy"`)
+	joins("c", 0, `"role":"none"`)
 	refused(``, "no other process is ready to write database main: process b has --weight 0: it only reads; see `lapse status`")
 	refused(`{"to":"c"}`, "database main stays at a: process c has --weight 0: it only reads")
-	joins("d", 1, schema.RoleNone)
+	joins("d", 1, `"role":"none"`)
 	refused(`{"to":"d"}`, "database main stays at a: process d has no copy of it")
 	refused(`{"to":"e"}`, "database main stays at a: process e is not there")
+	// With core NATS and without JetStream a process replies that it is behind.
+	joins("f", 1, `"role":"copy","behindMs":1000`)
+	refused(`{"to":"f"}`, "database main stays at a: process f is 1s or more behind the log")
+	if spread.Covered(standings(process.Members(), "main"), []string{"b", "f"}) {
+		t.Error("a process that JetStream does not answer counts as a copy")
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,30 +14,27 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/spread"
 	"github.com/lapsedb/lapse/schema"
 )
 
 // spreading shares the databases of this process with the others that may serve them: it
-// announces this one, folds what package spread says, and hands over what another one
+// folds what package spread says, and hands over what another one
 // should write. Lease and fence decide who writes, whatever it does.
 type spreading struct {
 	log     *nats.Conn
+	process *peers.Process
 	all     []*hosted
 	node    string
-	version string
-	copies  int  // 0 for the default
-	writes  bool // this process may write
+	copies  int // 0 for the default
 	lease   time.Duration
 	elapsed func() time.Duration
-	began   time.Duration // elapsed
 	logger  *slog.Logger
 
-	present bool       // NATS has let this process announce itself
-	turn    sync.Mutex // one hand-over at a time
-	failed  sync.Map   // by database: when a hand-over failed, as elapsed
+	turn   sync.Mutex // one hand-over at a time
+	failed sync.Map   // by database: when a hand-over failed, as elapsed
 }
 
 // newSpreading returns nil for a server without other processes.
@@ -46,20 +42,25 @@ func (r *run) newSpreading(o processor.Options) *spreading {
 	if o.Lease == 0 {
 		return nil
 	}
-	s := &spreading{log: r.target.Log, all: r.databases.all, node: o.Node, version: o.Version, copies: r.Copies, writes: !o.ReadOnly, lease: o.Lease, logger: o.Logger,
+	s := &spreading{log: r.target.Log, process: o.Process, all: r.databases.all, node: o.Node, copies: r.Copies, lease: o.Lease, logger: o.Logger,
 		elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
-	s.began = s.elapsed()
 	for _, one := range s.all {
-		one.presence = lease.NewPresence(s.log, lease.Config{Database: one.name, TTL: s.lease, Node: s.node, Elapsed: s.elapsed, Twin: r.target.endAsTwin})
-		one.options.Processes = one.processes
 		one.options.Events = observe.TeeEventListener(one.options.Events.EnsureDefaults(), func(e observe.Event) {
 			if e, ok := e.(observe.RoleChanged); ok {
 				one.term.change(e.To, s.elapsed())
-				one.presence.Announce()
 			}
 		})
 	}
 	return s
+}
+
+// join has this process answer who asks for processes of lapse.
+func (r *run) join(ctx context.Context, o processor.Options) (*peers.Process, error) {
+	self := peers.Self{ID: o.Node, Version: o.Version, Databases: r.target.Databases, Weight: 1, Lease: o.Lease, Events: observe.LoggingEventListener(o.Logger), Twin: r.target.endAsTwin}
+	if o.ReadOnly {
+		self.Weight = 0
+	}
+	return peers.Join(ctx, r.target.peers, self)
 }
 
 // term is when a process became the writer of a database, as elapsed in ns; 0 while it is
@@ -82,41 +83,26 @@ func (t *term) lasted(elapsed time.Duration) time.Duration {
 	return 0
 }
 
-// processes returns who announces itself for the database, for status.
-func (one *hosted) processes() (all []schema.Process) {
-	for _, m := range one.presence.Members() {
-		all = append(all, schema.Process{ID: m.ID, Host: m.Host, PID: m.PID, Version: m.Version, Role: m.Role, Seq: m.Seq, Behind: m.Behind})
-	}
-	return all
-}
-
-// others is how long a start waits to hear of other processes, which answer at once.
-const others = time.Second
-
-// start announces this process, and returns when it is known which databases to fold. stop
-// says that it leaves; call it before the databases are stopped.
+// start asks for the other processes, and returns when it is known which databases to fold. Call
+// stop before the databases are stopped.
 func (s *spreading) start(ctx context.Context) (stop func(), err error) {
 	if s == nil {
 		return func() {}, nil
 	}
-	announcing, end := context.WithCancel(context.Background())
+	spreading, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	var asked []*nats.Subscription
 	stop = func() {
 		for _, sub := range asked {
 			_ = sub.Unsubscribe()
 		}
+		s.process.Leave()
 		end()
 		running.Wait()
 	}
 	for _, one := range s.all {
-		running.Go(func() {
-			if err := one.presence.Run(announcing, func() lease.Member { return s.member(announcing, one) }); err != nil && announcing.Err() == nil {
-				s.logger.Warn("this process does not announce itself", "database", string(one.name), "err", err)
-			}
-		})
 		sub, err := s.log.Subscribe(one.name.API()+schema.MoveOperation, func(m *nats.Msg) {
-			running.Go(func() { s.asked(announcing, one, m) })
+			running.Go(func() { s.asked(spreading, one, m) })
 		})
 		if err != nil {
 			stop()
@@ -125,20 +111,17 @@ func (s *spreading) start(ctx context.Context) (stop func(), err error) {
 		asked = append(asked, sub)
 	}
 	if len(s.all) > 1 || s.copies > 0 {
-		select {
-		case <-time.After(min(others, s.lease/2)):
-		case <-ctx.Done():
-		}
-		s.step(ctx)
+		s.step(ctx, append(s.process.Members(), s.process.Own()))
 	}
+	running.Go(func() { s.process.Watch(spreading) })
 	running.Go(func() {
 		next := time.NewTicker(min(s.lease/4, time.Second))
 		defer next.Stop()
 		for {
 			select {
 			case <-next.C:
-				s.step(announcing)
-			case <-announcing.Done():
+				s.watch(spreading)
+			case <-spreading.Done():
 				return
 			}
 		}
@@ -146,66 +129,50 @@ func (s *spreading) start(ctx context.Context) (stop func(), err error) {
 	return stop, nil
 }
 
-// member returns what this process announces of a database.
-func (s *spreading) member(ctx context.Context, one *hosted) lease.Member {
-	m := lease.Member{Role: schema.RoleNone, Version: s.version, UpMs: (s.elapsed() - s.began).Milliseconds()}
-	_, m.PID = observe.ThisProcess()
-	for _, other := range s.all {
-		m.Databases = append(m.Databases, other.name)
+// settleTime is how long after its own first reply a process has heard the others.
+const settleTime = time.Second
+
+// watch is step by the replies so far. A process that NATS cut off hears itself first: before
+// the others are heard, it serves what it does.
+func (s *spreading) watch(ctx context.Context) {
+	members := s.process.Members()
+	if slices.ContainsFunc(members, func(m peers.Member) bool { return m.ID == s.node && time.Since(m.Since) > settleTime }) {
+		s.step(ctx, members)
 	}
-	if s.writes {
-		m.Weight = 1
-	}
-	p := one.running.Load()
-	switch {
-	case p == nil:
-	case p.Role() == observe.Writer:
-		m.Role, m.Seq = schema.RoleWriter, p.Seq()
-	default:
-		behind, took := p.Behind(ctx)
-		m.Role, m.Seq, m.Behind, m.BehindMs = schema.RoleCopy, p.Seq(), behind, took.Milliseconds()
-	}
-	return m
 }
 
-// standings returns how the processes of a database stand, by what they announced.
-func (s *spreading) standings(members []lease.Member) (all []spread.Standing) {
-	now := s.elapsed()
+// standings returns how the processes of a database stand, by their last replies.
+func standings(members []peers.Member, db schema.DatabaseName) (all []spread.Standing) {
 	for _, m := range members {
-		all = append(all, spread.Standing{Process: m.ID, Writes: m.Weight > 0, Copy: m.Role != schema.RoleNone,
-			Behind: time.Duration(m.BehindMs) * time.Millisecond, Age: time.Duration(m.UpMs)*time.Millisecond + now - m.At, Silent: now - m.At})
+		if of, ok := m.Of(db); ok {
+			silent := time.Since(m.At)
+			all = append(all, spread.Standing{Process: m.ID, Writes: m.Weight > 0, Copy: of.Role != schema.RoleNone,
+				Behind: time.Duration(of.BehindMs) * time.Millisecond, Age: time.Duration(m.UpMs)*time.Millisecond + silent, Silent: silent})
+		}
 	}
 	return all
 }
 
-// step begins and ends copies, and hands one database over, if the plan says so.
-func (s *spreading) step(ctx context.Context) {
-	members := make(map[schema.DatabaseName][]lease.Member)
+// step begins and ends copies, and hands one database over, if the plan says so. A process of
+// 0.3.0 can't be told to write or not to: what it serves counts as served.
+func (s *spreading) step(ctx context.Context, members []peers.Member) {
 	var processes []spread.Process
-	writers, present := spread.Writers{}, true
-	for _, one := range s.all {
-		members[one.name] = one.presence.Members()
-		present = present && slices.ContainsFunc(members[one.name], func(m lease.Member) bool { return m.ID == s.node })
-		for _, m := range members[one.name] {
-			processes = append(processes, spread.Process{ID: m.ID, Writes: m.Weight > 0, Databases: m.Databases})
-			if m.Role == schema.RoleWriter {
-				writers[one.name] = m.ID
+	writers := spread.Writers{}
+	for _, m := range members {
+		p := spread.Process{ID: m.ID, Writes: m.Weight > 0}
+		for _, of := range m.Databases {
+			p.Databases = append(p.Databases, of.Database)
+			if of.Role == schema.RoleWriter {
+				writers[of.Database] = m.ID
 			}
 		}
+		processes = append(processes, p)
 	}
-	if !present { // for now, or by an earlier configuration of NATS: it serves what it does
-		if !s.present && s.elapsed()-s.began > 2*s.lease && s.log.IsConnected() {
-			s.present = true // said once
-			s.logger.Warn(notPresent)
-		}
-		return
-	}
-	s.present = true
 	plan := spread.Plan(processes, writers, s.wantedCopies(processes))
 	var duties []spread.Duty
 	for _, one := range s.all {
 		share, p := plan[one.name], one.running.Load()
-		standings := s.standings(members[one.name])
+		standings := standings(members, one.name)
 		covered := spread.Covered(standings, share.Copies)
 		switch {
 		case slices.Contains(share.Copies, s.node):
@@ -232,15 +199,6 @@ func (s *spreading) step(ctx context.Context) {
 			s.logger.Warn("a database was not handed over; it will be tried again in a minute", "database", string(one.name), "to", move.To, "err", err)
 		}
 	}
-}
-
-// notPresent is what to do when NATS does not take announcements.
-const notPresent = "NATS does not let this process announce itself, so it serves all its databases, and none moves to it or from it: " +
-	"let the user of connection log publish and subscribe to $KV.LAPSE_<db>_LEASE.process.*"
-
-// optional reports whether a refusal of NATS is about what an earlier configuration lacks.
-func optional(refusal error) bool {
-	return strings.Contains(refusal.Error(), "_LEASE.process.") || strings.Contains(refusal.Error(), ".api."+schema.MoveOperation)
 }
 
 // wantedCopies returns the number of copies of each database.
@@ -272,35 +230,29 @@ func (s *spreading) handOver(ctx context.Context, one *hosted, to string) (err e
 			s.failed.Store(one.name, s.elapsed())
 		}
 	}()
-	began := s.elapsed()
+	if !s.process.Answers(ctx, to) {
+		return &spread.NotReady{Process: to, Why: "does not answer now"}
+	}
+	began := time.Now()
 	if err := p.HandOver(ctx, to); err != nil {
 		return err
 	}
-	look := time.NewTicker(movePoll)
-	defer look.Stop()
-	for {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return fmt.Errorf("process %s has not taken over within %s", to, moveTimeout)
-		}
-		for _, m := range one.presence.Members() {
-			switch {
-			case m.Role != schema.RoleWriter || m.At < began || m.ID == s.node && p.Role() != observe.Writer:
-			case m.ID == to:
-				s.logger.Info("handed over", "database", string(one.name), "to", to, "took", (s.elapsed() - began).Round(time.Millisecond))
-				return nil
-			default:
-				return fmt.Errorf("process %s was faster than %s", m.ID, to)
-			}
-		}
+	writer, err := s.process.Hear(ctx, began, func(m peers.Member) bool {
+		of, _ := m.Of(one.name)
+		return of.Role == schema.RoleWriter && (m.ID != s.node || p.Role() == observe.Writer)
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("process %s has not taken over within %s", to, moveTimeout)
+	case writer.ID != to:
+		return fmt.Errorf("process %s took over instead of %s", writer.ID, to)
 	}
+	s.logger.Info("handed over", "database", string(one.name), "to", to, "took", time.Since(began).Round(time.Millisecond))
+	return nil
 }
 
-const (
-	moveTimeout = 25 * time.Second // less than a client waits
-	movePoll    = 10 * time.Millisecond
-)
+// moveTimeout is how long a hand-over may take: less than a client waits.
+const moveTimeout = 25 * time.Second
 
 // asked answers a request to hand a database over; one who does not write it is silent.
 func (s *spreading) asked(ctx context.Context, one *hosted, m *nats.Msg) {
@@ -344,7 +296,7 @@ func (s *spreading) moveAsked(ctx context.Context, one *hosted, request []byte) 
 	if moved.To == s.node {
 		return moved, nil
 	}
-	standings := s.standings(one.presence.Members())
+	standings := standings(s.process.Members(), one.name)
 	if moved.To == "" {
 		standings = slices.DeleteFunc(standings, func(st spread.Standing) bool { return st.Process == s.node })
 		var why error
@@ -359,6 +311,8 @@ func (s *spreading) moveAsked(ctx context.Context, one *hosted, request []byte) 
 	defer s.turn.Unlock()
 	err := s.handOver(ctx, one, moved.To)
 	switch {
+	case errors.As(err, new(*spread.NotReady)):
+		return moved, schema.ErrPreconditionFailed.With("database %s stays at %s: %v", one.name, s.node, err)
 	case errors.Is(err, processor.ErrNotWriter):
 		return moved, schema.ErrPreconditionFailed.With("process %s no longer writes database %s: try again", s.node, one.name)
 	case err != nil:

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -24,6 +24,7 @@ type target struct {
 	Options                                                               // Databases are those of the server once it is open
 	eventlog.Connections                                                  // without Service and Stage, which are per database
 	services             []*nats.Conn                                     // one for each database
+	peers                *nats.Conn                                       // that of an only database; else one that no slow processor blocks
 	stage                func(schema.DatabaseName) func(bytes int) string // nil for an external server
 	damage               func(schema.DatabaseName) error                  // damage of the streams; nil for an external server
 	reload               func() error                                     // reads NATSConfig again; nil for an external server
@@ -32,6 +33,7 @@ type target struct {
 	address, url         string
 	node                 string                 // see processor.Options
 	limits               func() []monitor.Limit // see processor.Options
+	noMoves              sync.Once              // warns that operators are not heard
 	failed               <-chan error           // receives the error that ends an embedded server; nil for an external one
 
 	kept    []*nats.Conn
@@ -152,6 +154,9 @@ func (t *target) openServices(connect func(schema.DatabaseName) (*nats.Conn, err
 			return err
 		}
 	}
+	if t.peers = t.services[0]; len(t.Databases) > 1 {
+		return t.keep(&t.peers)(connect(""))
+	}
 	return nil
 }
 
@@ -186,7 +191,7 @@ func (t *target) cause(err error) error {
 }
 
 // endAsTwin ends Run because an older process has the name of this one, which it forgets.
-func (t *target) endAsTwin(other lease.Member) {
+func (t *target) endAsTwin(other schema.Presence) {
 	_ = os.Remove(filepath.Join(t.StoreDir, nodeFile))
 	select {
 	case t.closed <- fmt.Errorf("another process, on host %s, has the id %s of this one, whose store directory %s is a copy: start this one again: it then has a new id", other.Host, t.node, t.StoreDir):

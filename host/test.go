@@ -72,11 +72,14 @@ func (r *run) serveTest(ctx context.Context) error {
 	options.Projection.CacheBytes = testCache
 	options, release := options.Shared(MaxDatabases)
 	defer release()
+	var err error
+	if options.Process, err = r.join(ctx, options); err != nil {
+		return err
+	}
 	serving, end := context.WithCancel(context.Background())
 	s := &tests{Test: *r.Test, target: r.target, options: options, monitors: &r.monitors, failed: make(chan error, 1), ctx: serving,
 		all: make(map[schema.DatabaseName]*testDatabase), waiting: make(map[string][]*nats.Msg)}
 	defer func() { end(); s.close() }()
-	var err error
 	if s.consoles, err = r.console.moved(r.target); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/lapsedb/lapse/processor/observe"
 )
@@ -41,24 +40,4 @@ func (p *Processor) HandOver(ctx context.Context, to string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// mostBehind: lag is reported up to it.
-const mostBehind = time.Second
-
-// Behind returns how many events of the log are not folded, and how long it takes to fold
-// them: a second if it takes longer, or if the log does not answer.
-func (p *Processor) Behind(ctx context.Context) (events uint64, took time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, mostBehind)
-	defer cancel()
-	began := time.Now()
-	last, err := p.log.Last(ctx)
-	if seq := p.Seq(); err == nil && last > seq {
-		events = last - seq
-		err = p.store.Wait(ctx, last)
-	}
-	if err != nil {
-		return events, mostBehind
-	}
-	return events, time.Since(began)
 }

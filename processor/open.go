@@ -41,7 +41,7 @@ func openLog(ctx context.Context, c eventlog.Connections, o Options) (*eventlog.
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return log, err
 	}
-	refusal := checkOthers(ctx, c, o, "")
+	refusal := o.checkOthers(c, "")
 	if refusal == nil {
 		return eventlog.Open(ctx, c, o.forEventlog())
 	}
@@ -52,11 +52,11 @@ func openLog(ctx context.Context, c eventlog.Connections, o Options) (*eventlog.
 }
 
 // checkOthers returns an error if another process serves the database from another log.
-func checkOthers(ctx context.Context, c eventlog.Connections, o Options, log string) error {
-	if c.Only {
+func (o Options) checkOthers(c eventlog.Connections, log string) error {
+	if c.Only || o.Process == nil {
 		return nil
 	}
-	return peers.CheckOthers(ctx, c.Service, o.Database, log)
+	return o.Process.CheckOthers(o.Database, log)
 }
 
 // RestoreSnapshot replaces the projection in o.Dir by a snapshot, the newest sound one if

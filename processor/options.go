@@ -18,6 +18,7 @@ import (
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/processor/writer"
@@ -65,9 +66,8 @@ type Options struct {
 	// ClientsApart: clients are users of another account than that of the streams, so that
 	// they may not move the database.
 	ClientsApart bool
-	// Processes returns the processes that may serve the database, for status; nil if this
-	// is the only one.
-	Processes func() []schema.Process
+	// Process is this one among others; nil if it serves this database only.
+	Process *peers.Process
 	// Replicas is the number of replicas of new streams, 1 if 0. Existing streams must
 	// have as many, or any number if 0.
 	Replicas int
@@ -236,7 +236,7 @@ func (o Options) forSnapshots() snapshot.Config {
 
 func (p *Processor) forService() service.Config {
 	o := p.options
-	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage, Memory: p.Memory, Processes: o.Processes,
+	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage, Memory: p.Memory, Process: o.Process,
 		ClientsApart: o.ClientsApart, Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, HeldBytes: o.HeldBytes, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 

@@ -121,7 +121,7 @@ func TestStartRetriesLostReply(t *testing.T) {
 		o.Want(201, "collection.create.c", `{}`)
 		o.Stop()
 		// A start opens the streams, looks for other processors, then reads the log.
-		lost := losesReplies(o, &o.ServiceNet, "$SRV.INFO.lapse ")
+		lost := losesReplies(o, &o.ServiceNet, "$SRV.PING.lapse ")
 		var err error
 		o.Processor, err = processor.Start(o.T.Context(), o.Connections(), o.Options)
 		o.Check(err)

@@ -35,6 +35,7 @@ type Processor struct {
 	writer    *writer.Writer
 	retention *snapshot.Retention
 	lease     *lease.Lease // nil without standbys
+	alone     bool         // options.Process is of this database only
 	moves     chan handOver
 
 	reading, writing         context.Context
@@ -69,6 +70,9 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 		}
 	})
 	p.running.Go(func() { p.roles(first) })
+	if p.alone && p.lease != nil {
+		p.running.Go(func() { p.options.Process.Watch(p.writing) })
+	}
 }
 
 // flushInterval bounds what a start after a crash folds again, as the size of memtables
@@ -152,6 +156,9 @@ func (p *Processor) Stop() error {
 	p.options.Monitor.Stopping()
 	p.options.Monitor.At("waiting for the last requests")
 	p.stopReading()
+	if p.alone {
+		p.options.Process.Leave()
+	}
 	err := p.service.Stop()
 	p.stopWriting()
 	p.options.Monitor.At("waiting for the writer and for snapshots")

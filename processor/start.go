@@ -13,6 +13,7 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/processor/writer"
@@ -99,6 +100,12 @@ func (s *starting) connect(ctx context.Context) error {
 	if s.payload = min(c.Log.MaxPayload(), c.Service.MaxPayload()); s.payload < minPayload {
 		return fmt.Errorf("the NATS server accepts messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", s.payload, minPayload)
 	}
+	if s.alone = o.Process == nil; s.alone {
+		process, err := peers.Join(ctx, c.Service, peers.Self{ID: o.Node, Version: o.Version, Weight: 1, Lease: o.Lease, Events: o.Events})
+		s.options.Process = process
+		s.undo = append(s.undo, func(err error) error { process.Leave(); return err })
+		return err
+	}
 	return nil
 }
 
@@ -108,7 +115,7 @@ func (s *starting) openLog(ctx context.Context) (err error) {
 		return err
 	}
 	s.undo = append(s.undo, func(err error) error { s.log.Close(); return err })
-	if err := checkOthers(ctx, s.connections, s.options, s.log.Identity()); err != nil {
+	if err := s.options.checkOthers(s.connections, s.log.Identity()); err != nil {
 		return err
 	}
 	// Without the timeout of an attempt: the log may be long.

@@ -83,7 +83,7 @@ func TestDatabases(t *testing.T) {
 	s := harness.Serve(t, "--database", "a")
 	use(t, dial(t, s), "1", "a")
 	s.Stop()
-	if got, want := namesIn(t, s.Dir), []string{"clock", "jetstream", "lock", "projection"}; !slices.Equal(got, want) {
+	if got, want := namesIn(t, s.Dir), []string{"clock", "jetstream", "lock", "node", "projection"}; !slices.Equal(got, want) {
 		t.Errorf("one database has files %v, want %v", got, want)
 	}
 
@@ -166,7 +166,7 @@ func TestDatabases(t *testing.T) {
 	use(t, dial(t, s), "5", "a", "b", "c")
 	isWhole(t, s, "c", "2", "3", "4", "5")
 	s.Interrupt()
-	if got, want := namesIn(t, s.Dir), []string{"checked", "clock", "clock-b", "clock-c", "jetstream", "lock", "projection"}; !slices.Equal(got, want) {
+	if got, want := namesIn(t, s.Dir), []string{"checked", "clock", "clock-b", "clock-c", "jetstream", "lock", "node", "projection"}; !slices.Equal(got, want) {
 		t.Errorf("three databases have files %v, want %v", got, want)
 	}
 }

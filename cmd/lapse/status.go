@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,10 +32,9 @@ type statusCommand struct {
 	databases bool          // --database was not given: --all shows the processes of all databases
 	watch     time.Duration // 0 without --watch
 
-	lapse     *client.Client // nil before the first request
-	hangUp    func()
-	processes []client.Process // of the page before, with --all
-	before    map[string]seen  // by database: the page before
+	lapse  *client.Client // nil before the first request
+	hangUp func()
+	before map[string]seen // by database: the page before
 }
 
 // seen is the end of a log at a moment.
@@ -116,7 +114,11 @@ func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
 	var err error
 	switch {
 	case s.all:
-		all, err := s.askAll(ctx)
+		ask := s.lapse.Processes
+		if s.databases {
+			ask = s.lapse.AllProcesses
+		}
+		all, err := ask(ctx)
 		if len(all) == 0 {
 			return nil, err
 		}
@@ -178,29 +180,6 @@ func (s *statusCommand) process(ctx context.Context) (text []byte, err error) {
 		}
 	}
 	return text, nil
-}
-
-// askAll asks every process that serves the database, or all databases. Processes of the
-// page before that are missing now are returned with an error in their row. It returns some
-// processes with an error if there may be more.
-func (s *statusCommand) askAll(ctx context.Context) ([]client.Process, error) {
-	ask := s.lapse.Processes
-	if s.databases {
-		ask = s.lapse.AllProcesses
-	}
-	all, err := ask(ctx)
-	if len(all) == 0 {
-		return nil, err
-	}
-	for _, p := range s.processes {
-		if !slices.ContainsFunc(all, func(one client.Process) bool { return one.ID == p.ID && one.Database == p.Database }) {
-			p.Error = "answers no more"
-			all = append(all, p)
-		}
-	}
-	client.SortProcesses(all)
-	s.processes = all
-	return all, err
 }
 
 // httpGet sends a GET over a connection of its own, without http.Client: when a server

@@ -76,14 +76,14 @@ var mayPublish = []permission{
 	// so NATS answers at once. Denied, their sender would wait.
 	{Anonymous, []string{"lapse.>"}, ""},
 	{Client | Anonymous, []string{"$SRV.>"}, "Which processes there are: lapse status --all"},
-	{ImportClients, []string{"$SRV.INFO.lapse", "$SRV.STATS.lapse"}, "Which processes there are: lapse status --all"},
+	{ImportClients, []string{"$SRV.INFO.lapse"}, "Which processes there are: lapse status --all"},
 	{Client | Anonymous | passed, []string{"$JS.ACK.{log}.>", "$JS.FC.{log}.>"}, "Acknowledgements and flow control."},
 	{Client | Anonymous, []string{"$JS.API.>", "$KV.>", "$O.>"}, "The gate answers these, also those that are not permitted."},
 	{Client, []string{"lapse.{db}.events.>"}, ""},
 
 	{Processor, []string{"$JS.API.STREAM.PURGE.{log}", "$JS.API.STREAM.PURGE.{mutations}"}, "Retention."},
 	{Processor, []string{
-		"$KV.{bucket}.writer", "$KV.{bucket}.process.*", "$JS.API.DIRECT.GET.{lease}.>",
+		"$KV.{bucket}.writer", "$JS.API.DIRECT.GET.{lease}.>",
 		"$JS.API.CONSUMER.CREATE.{lease}.>", "$JS.API.CONSUMER.DELETE.{lease}.>",
 	}, "The lease."},
 	{Processor, []string{"_OPERATOR.>"}, "Answers to lapse move."},
@@ -119,7 +119,7 @@ var mayNotPublish = []permission{
 // maySubscribe is what roles may subscribe to.
 var maySubscribe = []permission{
 	{Processor, []string{
-		"_PROCESSOR.>", "$KV.{bucket}.writer", "$KV.{bucket}.process.*", "lapse.{db}.api.move",
+		"_PROCESSOR.>", "$KV.{bucket}.writer", "lapse.{db}.api.move",
 		"$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.{log}",
 	}, ""},
 	{Bulk, []string{"_BULK.>"}, ""},

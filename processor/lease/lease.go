@@ -62,6 +62,14 @@ const (
 	minPoll    = 50 * time.Millisecond
 )
 
+// Headers of a key that is deleted, as of NATS KV, and of a lease that is left for one
+// process.
+const (
+	operationHeader = "KV-Operation"
+	operationDelete = "DEL"
+	successorHeader = "Lapse-For"
+)
+
 func (l *Lease) bucket() string  { return l.db.LeaseBucket() }
 func (l *Lease) stream() string  { return l.db.LeaseStream() }
 func (l *Lease) subject() string { return "$KV." + l.bucket() + "." + key }
@@ -75,7 +83,6 @@ type Config struct {
 	Dir      string               // identity of the directory that only this process uses now; "" if unknown
 	Elapsed  func() time.Duration // a monotonic clock
 	Leave    func()               // moves the process's connections to other NATS servers
-	Twin     func(Member)         // called when an older process announces the id of this one; nil for none
 }
 
 // New returns a lease that is not held yet.

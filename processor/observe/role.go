@@ -66,12 +66,12 @@ type LeaseReachable struct{}
 
 func (e LeaseReachable) Log(to *slog.Logger) { to.Info("the lease is reachable again") }
 
-// PeerHangs reports that another process, a service with this id, is connected and does
+// PeerHangs reports that another process, with this id, is connected and does
 // not reply.
 type PeerHangs struct{ ID string }
 
 func (e PeerHangs) Log(to *slog.Logger) {
-	to.Warn("another process hangs: NATS is made to disconnect it", "service", e.ID)
+	to.Warn("another process hangs: NATS is made to disconnect it", "process", e.ID)
 }
 
 // LeaseReleaseFailed reports that a standby must wait until the lease expires.

@@ -1,18 +1,16 @@
-// Package peers knows the other processes that serve the same database: which there are,
-// whether one hangs, and up to which second the writer has settled its state.
+// Package peers knows the other processes that serve the same databases: which there are,
+// how they stand, whether one hangs, and up to which second the writer has settled its state.
 //
-// It imports answer, writer, eventlog, machine, clock and observe. Start reading at Peers
-// (here): announce.go answers the discovery of NATS services, hung.go finds processes that
-// no longer reply, settled.go asks the writer. liveness.go builds on that: it decides
-// whether a document has expired or was renewed.
+// It imports answer, writer, eventlog, machine, clock and observe. Start reading at Process
+// (process.go), which is all databases of this process, and says of itself what a
+// schema.Presence has; others.go asks the others. Peers (here) is one database; settled.go asks
+// its writer. liveness.go builds on that: it decides whether a document has expired or was
+// renewed.
 package peers
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
-	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -29,9 +26,7 @@ import (
 // Config of Peers.
 type Config struct {
 	Database schema.DatabaseName
-	Version  string
-	Node     string // id of the process, the same over restarts
-	Events   observe.EventListener
+	Process  *Process
 	Store    *projections.Store
 	Log      *eventlog.Log
 	Clock    *clock.Timekeeper
@@ -39,86 +34,113 @@ type Config struct {
 	// OnlyWriter reports whether no other process can write now, so that Renewals has
 	// every renewal in flight.
 	OnlyWriter func() bool
+	// Count returns the requests that wait, and those so far with the failed ones.
+	Count func() (waiting int, requests, failed uint64)
 }
 
-// Peers is this process among those of its database.
+// Peers is one database of this process, among the processes that serve it.
 type Peers struct {
 	Config
-	Live    *Liveness
-	nc      *nats.Conn
-	id      string // of this process, until it ends
-	started time.Time
+	Live *Liveness
+	nc   *nats.Conn
 
-	mu   sync.Mutex
-	seen map[string]*peer // by id
+	announced atomic.Pointer[announced]
+	end       atomic.Uint64 // of the log, when measured last
+	behind    atomic.Int64  // by how many ms this process was behind it
 }
 
-// New returns the peers that are reached by nc.
+// announced is the endpoints of a role, and their statistics.
+type announced struct {
+	endpoints []micro.EndpointInfo
+	stats     func() []*micro.EndpointStats
+}
+
+// New returns the peers of a database, whose requests come by nc.
 func New(nc *nats.Conn, c Config) *Peers {
-	p := &Peers{Config: c, nc: nc, id: rand.Text(), started: time.Now().UTC(), seen: make(map[string]*peer)}
+	p := &Peers{Config: c, nc: nc}
 	p.Live = &Liveness{Config: c, askWriter: p.askWriter}
 	return p
 }
 
-// peerInbox begins the subjects of replies between processes: the connection may
-// subscribe and publish below $SRV. and to requests only.
-const peerInbox = micro.APIPrefix + ".REPLY."
-
-// othersTimeout is how long to wait for replies of other processes, which take
-// milliseconds.
-const othersTimeout = 300 * time.Millisecond
-
-// CheckOthers returns an error if a process answers requests for this database from
-// another log: clients would get either, at random.
-func CheckOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, log string) error {
-	return askOthers(ctx, nc, db, func(info micro.Info) error {
-		if theirs, ok := info.Metadata[metaLog]; !ok || theirs == log {
-			return nil
+// Announce has the process say that it serves the database by some endpoints. settles says that
+// standbys may ask it for its Settlement. The caller drains the subscriptions, also after an
+// error.
+func (p *Peers) Announce(endpoints []micro.EndpointInfo, stats func() []*micro.EndpointStats, settles bool) (subscriptions []*nats.Subscription, err error) {
+	subscribe := func(subject string, handle nats.MsgHandler) {
+		if err != nil {
+			return
 		}
-		return fmt.Errorf("another process serves database %s from a different log: use another --database, or stop that lapse", db)
-	})
+		var sub *nats.Subscription
+		if sub, err = p.nc.Subscribe(subject, handle); err == nil {
+			subscriptions = append(subscriptions, sub)
+		}
+	}
+	// Processes of 0.3.0 ask those of their database whether they hang.
+	subscribe(micro.APIPrefix+".PING"+ofLapse+"."+string(p.Database), func(m *nats.Msg) { p.Process.reply(m, micro.PingVerb) })
+	if p.nc != p.Process.nc { // to be filled, too, where the process hangs
+		subscribe(micro.APIPrefix+".PING"+ofLapse+"."+p.Process.ID, func(*nats.Msg) {})
+	}
+	if settles {
+		subscribe(p.settledSubject(), p.vouch)
+	}
+	p.announced.Store(&announced{endpoints, stats})
+	p.Process.mu.Lock()
+	p.Process.serve[p.Database] = p
+	p.Process.mu.Unlock()
+	return subscriptions, err
 }
 
-// CheckNobody returns an error if any process answers requests for the database: its log
-// must not be replaced under it.
-func CheckNobody(ctx context.Context, nc *nats.Conn, db schema.DatabaseName) error {
-	return askOthers(ctx, nc, db, func(info micro.Info) error {
-		return fmt.Errorf("a lapse serves database %s, as the %s: stop every lapse of this database before you begin a new log", db, info.Metadata[metaRole])
-	})
+// Withdraw has the process no longer say that it serves the database.
+func (p *Peers) Withdraw() {
+	p.Process.mu.Lock()
+	if p.Process.serve[p.Database] == p {
+		delete(p.Process.serve, p.Database)
+	}
+	p.Process.mu.Unlock()
+	p.Process.Changed()
 }
 
-// askOthers calls check with the info of each process that serves a database, until
-// the first error.
-func askOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, check func(micro.Info) error) error {
-	inbox := peerInbox + rand.Text()
-	replies := make(chan *nats.Msg, 1024) // processes times databases
-	sub, err := nc.ChanSubscribe(inbox, replies)
-	if err != nil {
-		return fmt.Errorf("ask for other processes: %w", err)
+// standing returns how this process stands in the database.
+func (p *Peers) standing() schema.Standing {
+	s := schema.Standing{Database: p.Database, Role: schema.RoleCopy, Log: p.Log.Identity(), Seq: p.Store.Cursor().Seq}
+	s.Waiting, s.Requests, s.Errors = p.Count()
+	if p.OnlyWriter() {
+		s.Role = schema.RoleWriter
+		return s
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := nc.PublishRequest(micro.APIPrefix+".INFO.lapse", inbox, nil); err != nil {
-		return fmt.Errorf("ask for other processes: %w", err)
-	}
-	timeout := time.NewTimer(othersTimeout)
-	defer timeout.Stop()
+	s.Behind, s.BehindMs = max(p.end.Load(), s.Seq)-s.Seq, p.behind.Load()
+	return s
+}
+
+// mostBehind is the distance from the end of the log beyond which it is not measured.
+const mostBehind = time.Second
+
+// Watch measures, twice in a lease, how far this process is behind the log, until ctx ends.
+func (p *Peers) Watch(ctx context.Context) {
+	next := time.NewTicker(p.Process.Lease / 2)
+	defer next.Stop()
 	for {
+		p.measure(ctx)
 		select {
-		case m := <-replies:
-			if m.Header.Get("Status") != "" {
-				return nil // no responders
-			}
-			var info micro.Info
-			if err := json.Unmarshal(m.Data, &info); err != nil || info.Metadata[metaDatabase] != string(db) {
-				continue
-			}
-			if err := check(info); err != nil {
-				return err
-			}
-		case <-timeout.C:
-			return nil
+		case <-next.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return
 		}
 	}
+}
+
+// measure measures how long it takes to fold what is not folded: a second if it takes longer,
+// or if the log does not answer.
+func (p *Peers) measure(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, mostBehind)
+	defer cancel()
+	began, took := time.Now(), mostBehind
+	end, err := p.Log.Last(ctx)
+	if err == nil {
+		p.end.Store(end)
+		if p.Store.Wait(ctx, end) == nil {
+			took = time.Since(began)
+		}
+	}
+	p.behind.Store(took.Milliseconds())
 }

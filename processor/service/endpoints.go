@@ -87,6 +87,7 @@ func (s *Service) Become(role observe.Role) error {
 	before := s.endpoints
 	s.endpoints = next
 	s.subscriptions.Store(int64(len(next.subscriptions)))
+	s.peers.Process.Changed()
 	if before != nil {
 		if err := before.stop(); err != nil && !s.NC.IsClosed() {
 			return fmt.Errorf("stop the endpoints of the last role: %w", err)
@@ -109,7 +110,7 @@ func (s *Service) forget(reconnects uint64) {
 		switch {
 		case drained && now > reconnects, !drained && flushed && now == reconnects:
 			return // NATS knows only the subscriptions of the role now
-		case !drained && flushed && int64(s.NC.NumSubscriptions()) <= s.subscriptions.Load():
+		case !drained && flushed && s.NC.NumSubscriptions() <= int(s.subscriptions.Load())+s.ofProcess():
 			drained, reconnects = true, now
 			_ = s.NC.ForceReconnect() // or it is closed
 		}
@@ -178,7 +179,7 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 
 // refused returns an error if NATS has refused one of the subscriptions.
 func (e *endpoints) refused() error {
-	var subjects []string
+	subjects := e.peers.Process.Subjects(e.NC)
 	for _, sub := range e.subscriptions {
 		subjects = append(subjects, sub.Subject)
 	}

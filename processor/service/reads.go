@@ -309,11 +309,12 @@ func (s *Service) processes(status schema.Status) []schema.Process {
 	if status.LogEnd > status.Seq {
 		self.Behind = status.LogEnd - status.Seq
 	}
-	var all []schema.Process
-	if s.Config.Processes != nil {
-		all = slices.DeleteFunc(s.Config.Processes(), func(p schema.Process) bool { return p.ID == self.ID })
+	all := []schema.Process{self}
+	for _, m := range s.peers.Process.Members() {
+		if standing, ok := m.Of(s.Config.Database); ok && m.ID != self.ID {
+			all = append(all, m.Process(standing))
+		}
 	}
-	all = append(all, self)
 	slices.SortFunc(all, func(a, b schema.Process) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }

@@ -43,9 +43,7 @@ type Config struct {
 	Meter    Meter
 	Storage  func() *schema.Storage // the space of the streams as of the last sample
 	Memory   func() schema.Memory
-	// Processes returns those that may serve the database, as of their last announcements;
-	// nil without standbys.
-	Processes func() []schema.Process
+	Process  *peers.Process
 	// ClientsApart: requests come from another account than that of the streams.
 	ClientsApart bool
 
@@ -83,7 +81,7 @@ type Service struct {
 	roles     sync.Mutex
 	endpoints *endpoints // of the role now
 	ended     bool       // Stop was called: Become does nothing
-	// subscriptions is the number of those in endpoints: all of the connection.
+	// subscriptions is the number of those in endpoints: all of the connection but ofProcess.
 	subscriptions atomic.Int64
 	writes        atomic.Bool // the role is that of the writer
 	obstacle      atomic.Pointer[string]
@@ -120,8 +118,8 @@ func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	s.reads = s.lane(s.Config.Queue, s.Config.Workers, tooManyRequests)
 	s.large = s.lane(s.Config.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
 	s.queries = s.lane(s.Config.QueryQueue, s.Config.QueryWorkers, tooManyQueries)
-	s.peers = peers.New(nc, peers.Config{Database: s.Config.Database, Version: s.Config.Version, Node: s.Config.Node, Events: s.Config.Events,
-		Store: s.Store, Log: s.Log, Clock: s.Clock, Renewals: &s.Writer.Renewals, OnlyWriter: s.OnlyWriter})
+	s.peers = peers.New(nc, peers.Config{Database: s.Config.Database, Process: s.Config.Process, Store: s.Store, Log: s.Log, Clock: s.Clock,
+		Renewals: &s.Writer.Renewals, OnlyWriter: s.OnlyWriter, Count: s.count})
 	s.Live = s.peers.Live
 	s.reading.throttle(nc)
 	if err := s.Become(role); err != nil {
@@ -141,11 +139,15 @@ func (s *Service) Stop() error {
 	s.roles.Lock()
 	defer s.roles.Unlock()
 	s.ended = true
+	s.peers.Withdraw()
 	err := s.endpoints.stop()
-	waitUntil(writer.StopTimeout, func() bool { return s.NC.NumSubscriptions() == 0 || s.NC.IsClosed() })
+	waitUntil(writer.StopTimeout, func() bool { return s.NC.NumSubscriptions() <= s.ofProcess() || s.NC.IsClosed() })
 	waitUntil(writer.StopTimeout, func() bool { return s.large.len() == 0 })
 	return err
 }
+
+// ofProcess returns the number of subscriptions at the connection that are none of a role.
+func (s *Service) ofProcess() int { return len(s.peers.Process.Subjects(s.NC)) }
 
 // Settle returns when all requests that NATS has delivered before are answered. Later ones
 // wait meanwhile.

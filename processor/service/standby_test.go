@@ -27,7 +27,8 @@ func TestStandbyEndpoints(t *testing.T) {
 			m.Check(err)
 			var info micro.Info
 			m.Check(json.Unmarshal(reply.Data, &info))
-			want := map[string]string{"database": "main", "role": string(m.Processor.Role()), "log": m.Inside().Log.Identity(), "process": m.Options.Node, "node": m.Options.Node}
+			host, pid := observe.ThisProcess()
+			want := map[string]string{"database": "main", "host": host, "pid": fmt.Sprint(pid), "role": string(m.Processor.Role()), "log": m.Inside().Log.Identity(), "process": m.Options.Node, "node": m.Options.Node}
 			if fmt.Sprint(info.Metadata) != fmt.Sprint(want) {
 				t.Errorf("member %d: %v, want %v", i, info.Metadata, want)
 			}
@@ -142,7 +143,7 @@ func TestRoleAfterStop(t *testing.T) {
 		s := a.Inside().Service
 		a.Check(s.Stop())
 		a.Check(s.Become(observe.Standby))
-		if n := a.Service.NumSubscriptions(); n != 0 {
+		if n := a.Service.NumSubscriptions(); n != len(s.Config.Process.Subjects(a.Service)) {
 			t.Errorf("%d subscriptions are there after the end", n)
 		}
 	})

@@ -87,6 +87,15 @@ func (o *Operations) All() (all []observe.Answered) {
 	return all
 }
 
+// count returns the requests that wait, and those so far with the failed ones.
+func (s *Service) count() (waiting int, requests, failed uint64) {
+	for i := range s.served {
+		n, f := s.Operations.sum(i)
+		requests, failed = requests+n, failed+f
+	}
+	return s.waits(), requests, failed
+}
+
 type operationStats struct {
 	Requests uint64 `json:"requests"`
 	Errors   uint64 `json:"errors"`

@@ -26,7 +26,7 @@ var mayPublish = map[string][]string{
 		"$JS.API.DIRECT.GET.KV_LAPSE_main_LEASE.$KV.x", "$JS.API.CONSUMER.CREATE.KV_LAPSE_main_LEASE.x",
 	},
 	"processor operator client anonymous auditor": {"$JS.API.INFO"},
-	"processor client anonymous":                  {"$KV.LAPSE_main_LEASE.writer", "$KV.LAPSE_main_LEASE.process.a"},
+	"processor client anonymous":                  {"$KV.LAPSE_main_LEASE.writer"},
 	"bulk gate-log operator client anonymous":     {"$JS.API.CONSUMER.DELETE.LAPSE_main.x"},
 	"bulk gate-log operator client anonymous auditor": {
 		"$JS.API.CONSUMER.CREATE.LAPSE_main.x", "$JS.API.CONSUMER.CREATE.LAPSE_main.x.lapse.main.>",
@@ -61,7 +61,7 @@ var mayPublish = map[string][]string{
 	"service gate-clients":              {"_INBOX.x", "_INBOX.auditor.x", "_INBOX.producer.x", "_MINE.x", "_R_.x"},
 	"service client anonymous":          {"$SRV.PING", "$SRV.REPLY.x"},
 	"client anonymous": {
-		"lapse.main.events.orders.DocumentCreated", "$KV.LAPSE_main_LEASE.other", "$KV.OTHER.writer",
+		"lapse.main.events.orders.DocumentCreated", "$KV.LAPSE_main_LEASE.other", "$KV.LAPSE_main_LEASE.process.a", "$KV.OTHER.writer",
 		"lapse.main.api.document.upsert.orders.a", "lapse.main.api.document.delete.orders.a", "lapse.main.api.collection.delete.orders",
 		"lapse.main.api.batch.orders",
 	},
@@ -86,13 +86,13 @@ var mayPublish = map[string][]string{
 var maySubscribe = map[string][]string{
 	"processor":              {"$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.LAPSE_main", "_PROCESSOR.>"},
 	"processor service":      {"lapse.main.api.move"},
-	"processor gate-clients": {"$KV.LAPSE_main_LEASE.writer", "$KV.LAPSE_main_LEASE.process.*"},
+	"processor gate-clients": {"$KV.LAPSE_main_LEASE.writer"},
 	"bulk":                   {"_BULK.>"},
 	"gate-log":               {"_GATE.>"},
 	"operator":               {"_OPERATOR.>"},
 	"service":                {"lapse.main.api.>", "lapse.main.api.status", "$SRV.>", "$SRV.PING"},
 	"gate-clients": {
-		"$JS.API.>", "$KV.>", "$O.>", "lapse.main.events.>", "$JS.API.CONSUMER.>", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.>",
+		"$JS.API.>", "$KV.>", "$KV.LAPSE_main_LEASE.process.*", "$O.>", "lapse.main.events.>", "$JS.API.CONSUMER.>", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.>",
 		"$JS.ACK.>", "$JS.FC.>",
 	},
 	"client anonymous":   {"_INBOX.>", "_INBOX.x"},
