@@ -78,10 +78,9 @@ for request in 'STREAM.NAMES' 'STREAM.LIST' 'STREAM.INFO.LAPSE_main' 'STREAM.MSG
   share CLIENTS "$app" "\$JS.API.$request" --service
   take "$app" "\$JS.API.$request" --local-subject "LAPSE.API.$request"
 done
-for request in INFO; do # lapse status --all
-  share CLIENTS "$app" "\$SRV.$request.lapse" --service --response-type Stream
-  take "$app" "\$SRV.$request.lapse"
-done
+# lapse status --all
+share CLIENTS "$app" '$SRV.INFO.lapse' --service --response-type Stream
+take "$app" '$SRV.INFO.lapse'
 
 # A further durable is one more share and take of this, and of its $JS.ACK above.
 next="CONSUMER.MSG.NEXT.LAPSE_main.$durable"

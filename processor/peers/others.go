@@ -52,11 +52,11 @@ func (p *Process) lasts() time.Duration { return max(2*p.Lease, hungAfter) }
 
 // discover asks for the others. It returns once all have replied that they know: where one of
 // 0.3.0 has, which knows none, and where one hangs, after othersTimeout.
-func (p *Process) discover(ctx context.Context) error {
-	waiting, cancel := context.WithTimeout(ctx, othersTimeout)
+func (p *Process) discover(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, othersTimeout)
 	defer cancel()
 	p.ping(toAll)
-	_ = p.Await(waiting, func(members []Member) bool {
+	_ = p.Await(ctx, func(members []Member) bool {
 		all, older := []schema.Presence{}, false
 		for _, m := range members {
 			all, older = append(all, m.Presence), older || m.Older
@@ -65,7 +65,6 @@ func (p *Process) discover(ctx context.Context) error {
 		defer p.mu.Unlock()
 		return p.alone || len(all) > 0 && !older && len(schema.Missing(all)) == 0
 	})
-	return ctx.Err()
 }
 
 // Watch asks the other processes every second until ctx ends. While this one writes a database,

@@ -71,7 +71,7 @@ func look(ctx context.Context, nc *nats.Conn, self Self) (*Process, error) {
 	p.host, p.pid = observe.ThisProcess()
 	err := p.subscribe(p.inbox+"*", p.hear)
 	if err == nil {
-		err = p.discover(ctx)
+		p.discover(ctx)
 	}
 	return p, err
 }

@@ -75,6 +75,37 @@ func TestStatusWithoutJetStream(t *testing.T) {
 	})
 }
 
+// TestStandingWithoutJetStream: with core NATS and without JetStream, a process replies that it is
+// a second behind, so that nothing moves to it and no copy ends because of it; a writer that it
+// is none.
+func TestStandingWithoutJetStream(t *testing.T) {
+	processortest.InCrew(t, 2, func(c *processortest.Crew) {
+		c.Start()
+		standings := func() (all string) {
+			for _, m := range c.Members {
+				own := m.Inside().Service.Config.Process.Own()
+				s, _ := own.Of("main")
+				all += fmt.Sprint(s.Role, " ", s.BehindMs == 1000, " ")
+			}
+			return all
+		}
+		if got := standings(); got != "writer false copy false " {
+			t.Errorf("with JetStream: %s", got)
+		}
+		for _, m := range c.Members {
+			m.Cut()
+		}
+		time.Sleep(2 * processortest.LeaseTTL)
+		if got := standings(); got != "copy true copy true " {
+			t.Errorf("without it: %s", got)
+		}
+		for _, m := range c.Members {
+			m.Mend()
+		}
+		processortest.Await(func() bool { return strings.Contains(standings(), "writer false") && !strings.Contains(standings(), "true") })
+	})
+}
+
 // TestStandbyRechecksRenewal: a standby re-checks for a renewal, folded after its read, before
 // it reports a document as gone.
 func TestStandbyRechecksRenewal(t *testing.T) {
