@@ -67,6 +67,15 @@ func TestMoveRefused(t *testing.T) {
 	joins("d", 1, `"role":"none"`)
 	refused(`{"to":"d"}`, "database main stays at a: process d has no copy of it")
 	refused(`{"to":"e"}`, "database main stays at a: process e is not there")
+	for _, subject := range []string{"$SRV.PING.lapse", "$SRV.PING.lapse.g"} {
+		if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
+			_ = m.Respond([]byte(`{"id":"g","version":"0.3.0","metadata":{"database":"main","role":"standby","node":"old"}}`))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hears()
+	refused(`{"to":"old"}`, "database main stays at a: process old is of 0.3.0: upgrade it first")
 	// With core NATS and without JetStream a process replies that it is behind.
 	joins("f", 1, `"role":"copy","behindMs":1000`)
 	refused(`{"to":"f"}`, "database main stays at a: process f is 1s or more behind the log")

@@ -20,9 +20,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// spreading shares the databases of this process with the others that may serve them: it
-// folds what package spread says, and hands over what another one
-// should write. Lease and fence decide who writes, whatever it does.
+// spreading shares the databases of this process with the others that may serve them: it folds
+// what package spread says, and hands over what another one should write. Lease and fence decide
+// who writes, whatever it does.
 type spreading struct {
 	log     *nats.Conn
 	process *peers.Process
@@ -146,7 +146,7 @@ func standings(members []peers.Member, db schema.DatabaseName) (all []spread.Sta
 	for _, m := range members {
 		if of, ok := m.Of(db); ok {
 			silent := time.Since(m.At)
-			all = append(all, spread.Standing{Process: m.ID, Writes: m.Weight > 0, Copy: of.Role != schema.RoleNone,
+			all = append(all, spread.Standing{Process: m.ID, Writes: m.Weight > 0, Older: m.Older, Copy: of.Role != schema.RoleNone,
 				Behind: time.Duration(of.BehindMs) * time.Millisecond, Age: time.Duration(m.UpMs)*time.Millisecond + silent, Silent: silent})
 		}
 	}

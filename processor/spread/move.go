@@ -11,6 +11,7 @@ import (
 type Standing struct {
 	Process string
 	Writes  bool          // it may be a writer
+	Older   bool          // it is of 0.3.0, and cannot be told to write
 	Copy    bool          // it folds and serves the database
 	Behind  time.Duration // behind the log
 	Age     time.Duration // since the process was started
@@ -93,6 +94,8 @@ func Ready(standings []Standing, process string, lease time.Duration) error {
 	switch {
 	case i < 0:
 		return &NotReady{process, "is not there"}
+	case standings[i].Older:
+		return &NotReady{process, "is of 0.3.0: upgrade it first"}
 	case !standings[i].Writes:
 		return &NotReady{process, "has --weight 0: it only reads"}
 	case !standings[i].Copy:
