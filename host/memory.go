@@ -24,6 +24,8 @@ func CollectLess() {
 // ballast counts as live heap, so that an almost empty heap is not collected several
 // times a second, which would raise the p99 of requests. Nothing writes to it, so it
 // takes no physical memory.
+//
+//lint:ignore U1000 it is there to be live heap, not to be read
 var ballast []byte
 
 // limitHeap sets the memory limit of the Go runtime, unless GOMEMLIMIT does, and returns

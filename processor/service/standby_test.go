@@ -102,7 +102,9 @@ func TestStandingWithoutJetStream(t *testing.T) {
 		for _, m := range c.Members {
 			m.Mend()
 		}
-		processortest.Await(func() bool { return strings.Contains(standings(), "writer false") && !strings.Contains(standings(), "true") })
+		processortest.Await(func() bool {
+			return strings.Contains(standings(), "writer false") && !strings.Contains(standings(), "true")
+		})
 	})
 }
 
