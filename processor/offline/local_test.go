@@ -20,12 +20,12 @@ import (
 )
 
 // plain formats a reply without cursor and version, which differ between any two
-// databases, and without host, pid, latenessObjective, storage, test and processes, which only
+// databases, and without host, pid, latenessObjective, storage, memory, test and processes, which only
 // a service has.
 func plain(r processortest.Reply) string {
 	text := regexp.MustCompile(`"cursor":"[^"]*"|"version":"[^"]*"`).ReplaceAllString(r.String(), `"":""`)
 	text = regexp.MustCompile(`,"latenessObjective":{[^}]*}`).ReplaceAllString(text, "")
-	text = regexp.MustCompile(`,"host":"[^"]*","pid":\d+|,"storage":{[^}]*}|,"test":true|,"copies":.*"processes":\[[^]]*\]`).ReplaceAllString(text, "")
+	text = regexp.MustCompile(`,"host":"[^"]*","pid":\d+|,"storage":{[^}]*}|,"memory":{[^}]*}|,"test":true|,"copies":.*"processes":\[[^]]*\]`).ReplaceAllString(text, "")
 	return fmt.Sprintf("%d %s", r.Seq, text)
 }
 
