@@ -197,12 +197,16 @@ type status struct {
 		Kept      bool    `json:"kept"`
 	} `json:"latenessObjective"`
 	Storage   json.RawMessage `json:"storage"`
+	Memory    json.RawMessage `json:"memory"`
 	Copies    int             `json:"copies"`
 	Processes []struct {
-		ID     string `json:"id"`
-		Role   string `json:"role"`
-		Seq    uint64 `json:"seq"`
-		Behind uint64 `json:"behind"`
+		ID      string `json:"id"`
+		Host    string `json:"host"`
+		PID     int    `json:"pid"`
+		Version string `json:"version"`
+		Role    string `json:"role"`
+		Seq     uint64 `json:"seq"`
+		Behind  uint64 `json:"behind"`
 	} `json:"processes"`
 }
 

@@ -35,7 +35,7 @@ func TestFrozenWriter(t *testing.T) {
 	mustAsk(t, nc, 201, "collection.create.c", `{}`)
 	mustAsk(t, nc, 201, "document.create.c.a", `{}`)
 	// The successor must know the writer before it is frozen.
-	heard, err := nc.SubscribeSync("$SRV.PING.lapse.main")
+	heard, err := nc.SubscribeSync("$SRV.PING.lapse")
 	if err != nil {
 		t.Fatal(err)
 	}
