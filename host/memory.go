@@ -61,28 +61,14 @@ const (
 // whenQuiet calls do once the counters events and requests have hardly grown for a while, and
 // again after they did, until stop is called.
 func whenQuiet(events, requests func() uint64, do func()) (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticks := time.NewTicker(quietLook)
-		defer ticks.Stop()
-		seen, asked, quiet := events(), requests(), 0
-		for {
-			select {
-			case <-ticks.C:
-			case <-done:
-				return
-			}
-			nowSeen, nowAsked := events(), requests()
-			if nowSeen-seen > quietEvents || nowAsked-asked > quietEvents {
-				quiet = 0
-			} else if quiet++; quiet == quietFor {
-				do()
-			}
-			seen, asked = nowSeen, nowAsked
+	quiet := 0
+	return eachInterval(quietLook, events, requests, func(events, requests uint64) {
+		if events > quietEvents || requests > quietEvents {
+			quiet = 0
+		} else if quiet++; quiet == quietFor {
+			do()
 		}
-	}()
-	return func() { close(done); <-ended }
+	})
 }
 
 // giveBack returns memory to the system that databases with these options need while they

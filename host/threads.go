@@ -24,14 +24,32 @@ func widen(events, requests func() uint64) (stop func()) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return func() {}
 	}
+	few, quiet := runtime.GOMAXPROCS(0), writingFor
+	end := eachInterval(writingLook, events, requests, func(events, requests uint64) {
+		switch writes := events >= writingEvents && requests >= writingRequests; {
+		case writes && quiet >= writingFor:
+			runtime.GOMAXPROCS(writingThreads * few)
+			quiet = 0
+		case writes:
+			quiet = 0
+		case quiet < writingFor:
+			if quiet++; quiet == writingFor {
+				runtime.GOMAXPROCS(few)
+			}
+		}
+	})
+	return func() { end(); runtime.GOMAXPROCS(few) }
+}
+
+// eachInterval calls look after each interval with the growth of two counters in it, until stop
+// is called.
+func eachInterval(interval time.Duration, events, requests func() uint64, look func(events, requests uint64)) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
-	few := runtime.GOMAXPROCS(0)
 	go func() {
 		defer close(ended)
-		defer runtime.GOMAXPROCS(few)
-		ticks := time.NewTicker(writingLook)
+		ticks := time.NewTicker(interval)
 		defer ticks.Stop()
-		seen, asked, quiet := events(), requests(), writingFor
+		seen, asked := events(), requests()
 		for {
 			select {
 			case <-ticks.C:
@@ -39,19 +57,8 @@ func widen(events, requests func() uint64) (stop func()) {
 				return
 			}
 			nowSeen, nowAsked := events(), requests()
-			writes := nowSeen-seen >= writingEvents && nowAsked-asked >= writingRequests
+			look(nowSeen-seen, nowAsked-asked)
 			seen, asked = nowSeen, nowAsked
-			switch {
-			case writes && quiet >= writingFor:
-				runtime.GOMAXPROCS(writingThreads * few)
-				quiet = 0
-			case writes:
-				quiet = 0
-			case quiet < writingFor:
-				if quiet++; quiet == writingFor {
-					runtime.GOMAXPROCS(few)
-				}
-			}
 		}
 	}()
 	return func() { close(done); <-ended }
