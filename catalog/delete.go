@@ -50,7 +50,7 @@ func Delete(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName)
 func Streams(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) (names []string, err error) {
 	all := js.StreamNames(ctx)
 	for name := range all.Name() {
-		if owner, ok := schema.StreamOwner(name); ok && owner == db {
+		if db.Owns(name) {
 			names = append(names, name)
 		}
 	}

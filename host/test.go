@@ -242,7 +242,7 @@ func (s *tests) drop(db *testDatabase) error {
 		return err
 	}
 	for stream := range js.StreamNames() {
-		if owner, ok := schema.StreamOwner(stream); ok && owner == db.name {
+		if db.name.Owns(stream) {
 			err = errors.Join(err, js.DeleteStream(stream))
 		}
 	}

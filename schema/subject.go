@@ -80,6 +80,12 @@ func StreamOwner(name string) (db DatabaseName, ok bool) {
 	return db, err == nil && (slices.Contains([]string{db.LogStream(), db.MutationStream(), db.LeaseStream()}, name) || db.SnapshotOf(name) > 0)
 }
 
+// Owns reports whether a stream belongs to the database, as StreamOwner says.
+func (db DatabaseName) Owns(stream string) bool {
+	owner, ok := StreamOwner(stream)
+	return ok && owner == db
+}
+
 // API returns the subject prefix of requests, including the dot.
 func (db DatabaseName) API() string { return db.prefix() + "api." }
 

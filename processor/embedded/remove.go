@@ -24,7 +24,7 @@ func RemoveStreams(storeDir string, db schema.DatabaseName) (names []string, err
 		return nil, err
 	}
 	for _, e := range entries {
-		if owner, ok := schema.StreamOwner(e.Name()); ok && owner == db {
+		if db.Owns(e.Name()) {
 			names = append(names, e.Name())
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				return names, err
