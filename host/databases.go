@@ -34,15 +34,7 @@ func databasesOf(streams []string, where string) (names []schema.DatabaseName, e
 
 // storedDatabases returns the databases of an embedded server.
 func storedDatabases(storeDir string) ([]schema.DatabaseName, error) {
-	streams, err := storedStreams(storeDir)
-	if err != nil {
-		return nil, err
-	}
-	return databasesOf(streams, storeDir)
-}
-
-// storedStreams returns the names of the streams of an embedded server.
-func storedStreams(storeDir string) (streams []string, _ error) {
+	var streams []string
 	for _, dir := range embedded.StreamDirs(storeDir) {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +44,7 @@ func storedStreams(storeDir string) (streams []string, _ error) {
 			streams = append(streams, e.Name())
 		}
 	}
-	return streams, nil
+	return databasesOf(streams, storeDir)
 }
 
 // listTimeout bounds the wait for the names of the streams.
