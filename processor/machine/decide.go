@@ -327,8 +327,13 @@ func unmet(c *schema.Collection, mu *schema.Mutation, prior projections.Meta) *s
 		return schema.ErrDocumentExists.With("there is a document %q in %s: change it with document.replace or document.upsert", string(mu.ID), c.Name)
 	case !lives && (asks.present || !asks.absent && mu.IfMatch != ""):
 		return NoDocument(c, mu.ID)
-	case lives && !mu.Matches(prior.Version):
-		return checkMatch(mu, prior.Version)
+	case !lives:
+		return nil
+	}
+	if fault := checkMatch(mu, prior.Version); fault != nil {
+		return fault
+	}
+	switch {
 	case asks.held && !prior.Held:
 		return schema.ErrNotHeld.With("document %q in %s is not held", string(mu.ID), c.Name)
 	case asks.free && prior.Held:
