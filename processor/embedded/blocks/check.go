@@ -66,7 +66,7 @@ func Check(dir, events string, known *Known) (*Stream, error) {
 		return nil, err
 	}
 	for _, f := range c.files {
-		s.File, s.next = filepath.Join(c.dir, fileName(f.Index)), f.Index+1
+		s.File, s.next = c.path(f.Index), f.Index+1
 		s.Judged = max(s.Judged, f.Judged)
 	}
 	err := c.meta(dir)
@@ -144,6 +144,9 @@ func (c *check) meta(dir string) error {
 	return nil
 }
 
+// path returns the path of a file of messages.
+func (c *check) path(index uint32) string { return filepath.Join(c.dir, fileName(index)) }
+
 // order finds damaged records and missing sequences.
 func (c *check) order(s *Stream) error {
 	indexed, messages := indexed(c.dir, c.stream)
@@ -181,7 +184,7 @@ func (c *check) order(s *Stream) error {
 		if damage := c.corrupt(i, last); damage != nil {
 			return damage
 		} else if f.bad >= 0 {
-			s.Torn = filepath.Join(c.dir, fileName(f.Index))
+			s.Torn = c.path(f.Index)
 		}
 	}
 	if last == 0 && len(removed) == 0 && indexed > s.Last && messages > 0 {
@@ -204,7 +207,7 @@ func (c *check) missing(i int, gap span, last uint64) *Damage {
 	case gap.Last > f.First:
 		what = "messages %d to %d, between those in this file, are missing"
 	}
-	return &Damage{File: filepath.Join(c.dir, fileName(file)), Last: f.Last, What: fmt.Sprintf(what, gap.First, gap.Last)}
+	return &Damage{File: c.path(file), Last: f.Last, What: fmt.Sprintf(what, gap.First, gap.Last)}
 }
 
 // corrupt returns the damage of a corrupt record in file i, nil if there is none, or if it is
@@ -219,7 +222,7 @@ func (c *check) corrupt(i int, last uint64) error {
 	case f.sound || later:
 		what += "; valid records follow"
 	}
-	return &Damage{File: filepath.Join(c.dir, fileName(f.Index)), What: fmt.Sprintf(what, f.bad, last), End: !later && last > 0, After: last, Last: max(f.later, last+1)}
+	return &Damage{File: c.path(f.Index), What: fmt.Sprintf(what, f.bad, last), End: !later && last > 0, After: last, Last: max(f.later, last+1)}
 }
 
 // merge sorts spans and joins those that touch.
