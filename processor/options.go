@@ -236,7 +236,7 @@ func (o Options) forSnapshots() snapshot.Config {
 
 func (p *Processor) forService() service.Config {
 	o := p.options
-	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage, Memory: p.Memory, Process: o.Process,
+	return service.Config{Database: o.Database, Version: o.Version, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage, Memory: p.Memory, Process: o.Process,
 		ClientsApart: o.ClientsApart, Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, HeldBytes: o.HeldBytes, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 

@@ -302,7 +302,8 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 
 // processes returns the processes that may serve the database, this one as in status.
 func (s *Service) processes(status schema.Status) []schema.Process {
-	self := schema.Process{ID: s.Config.Node, Host: status.Host, PID: status.PID, Version: status.Version, Role: schema.RoleCopy, Seq: status.Seq}
+	own := s.peers.Process.Own()
+	self := own.Process(schema.Standing{Role: schema.RoleCopy, Seq: status.Seq})
 	if status.Role == string(observe.Writer) {
 		self.Role = schema.RoleWriter
 	}

@@ -38,7 +38,6 @@ const (
 type Config struct {
 	Database schema.DatabaseName
 	Version  string
-	Node     string
 	Events   observe.EventListener
 	Meter    Meter
 	Storage  func() *schema.Storage // the space of the streams as of the last sample
