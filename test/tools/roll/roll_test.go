@@ -21,13 +21,27 @@ import (
 // release is the commit of 0.3.0.
 const release = "6ca4335c"
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+// dir has the source and the binary of the release.
+var dir string
 
-// build returns the binary of the release. It skips the test where git lacks the commit.
+func TestMain(m *testing.M) {
+	var err error
+	if dir, err = os.MkdirTemp("", "lapse-roll-"); err != nil {
+		panic(err)
+	}
+	code := harness.Main(m)
+	_ = os.RemoveAll(dir) // or it stays in the temporary directory
+	os.Exit(code)
+}
+
+// build returns the binary of the release, which it builds at the first call. It skips the test
+// where git lacks the commit.
 func build(t *testing.T) (binary string) {
 	t.Helper()
-	dir := t.TempDir()
 	binary, archive := filepath.Join(dir, "lapse"), filepath.Join(dir, "source.tar")
+	if _, err := os.Stat(binary); err == nil {
+		return binary
+	}
 	git := child.Tool(t.Context(), "git", "archive", "-o", archive, release)
 	git.Dir = "../../.."
 	if out, err := git.CombinedOutput(); err != nil {
