@@ -47,8 +47,8 @@ func inStore(t testing.TB, store string, args ...string) harness.Result {
 	return harness.Run(t, nil, append(append([]string{"database"}, args...), "--store-dir", store)...)
 }
 
-// TestDatabaseDelete: a database goes with all that belongs to it, and the others keep what
-// they have: by the operator while lapse serves others, or in the store directory of a stopped
+// TestDatabaseDelete: a database goes with all that belongs to it, and the others stay
+// whole: by the operator while lapse serves others, or in the store directory of a stopped
 // one. One that is served stays, or has held documents.
 func TestDatabaseDelete(t *testing.T) {
 	t.Parallel()

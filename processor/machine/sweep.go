@@ -34,7 +34,7 @@ import (
 // Hence exactly one DocumentExpired for each version that comes due: an entry leaves its queue
 // only when an event that ends the version is folded; until then a walk finds it, and the
 // overlay says whether such an event is in flight. If the append fails, Abort drops the overlay
-// and begins the walks anew: what was in flight is due again.
+// and restarts the walks, so that they find the versions again that such events would have ended.
 //
 // NextDue may be early, as after a touch of the first document, and is never late: a timer is
 // set to the first entry at that time, and entries that are folded later move it forward alone.
