@@ -269,7 +269,11 @@ func (s *served) request(tail, body string) {
 	nc := harness.Dial(s.t, s.url)
 	defer nc.Close()
 	reply, err := nc.Request("lapse.main.api."+tail, []byte(body), time.Minute)
-	for began := time.Now(); errors.Is(err, nats.ErrNoResponders) && time.Since(began) < time.Minute; {
+	// A busy machine may want another try.
+	again := func() bool {
+		return errors.Is(err, nats.ErrNoResponders) || err == nil && reply.Header.Get("Lapse-Status") == "503"
+	}
+	for began := time.Now(); again() && time.Since(began) < time.Minute; {
 		time.Sleep(10 * time.Millisecond)
 		reply, err = nc.Request("lapse.main.api."+tail, []byte(body), time.Minute)
 	}
