@@ -19,7 +19,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-const lease = 5 * time.Second
+const (
+	lease        = 5 * time.Second
+	callInterval = time.Second // as in others.go
+)
 
 // company is processes at one connection, and one of their connections that is not theirs.
 type company struct {
@@ -33,12 +36,22 @@ func inCompany(t *testing.T, test func(c *company)) {
 }
 
 func (c *company) join(id string, twin func(schema.Presence)) (p *peers.Process, leave func()) {
+	p = c.discover(id, twin)
+	return p, c.watch(p)
+}
+
+func (c *company) discover(id string, twin func(schema.Presence)) *peers.Process {
 	p, err := peers.Join(c.T.Context(), c.nc, peers.Self{ID: id, Version: "1.2.3", Weight: 1, Databases: []schema.DatabaseName{"main"}, Lease: lease, Events: func(observe.Event) {}, Twin: twin})
 	c.Members[0].Check(err)
+	return p
+}
+
+// watch has a process ask the others until leave.
+func (c *company) watch(p *peers.Process) (leave func()) {
 	ctx, cancel := context.WithCancel(c.T.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); p.Watch(ctx) }()
-	return p, func() { p.Leave(); cancel(); <-done }
+	return func() { p.Leave(); cancel(); <-done }
 }
 
 func there(p *peers.Process) (ids string) {
@@ -200,7 +213,7 @@ func TestJoin(t *testing.T) {
 		join := func(id, hears string, within time.Duration) (leave func()) {
 			t.Helper()
 			began := time.Now()
-			p, leave := c.join(id, nil)
+			p := c.discover(id, nil)
 			took, ids := time.Since(began), ""
 			for _, m := range p.Members() {
 				ids += m.ID + " "
@@ -208,12 +221,17 @@ func TestJoin(t *testing.T) {
 			if ids != hears || took != within {
 				t.Errorf("%s hears %q after %s, want %q after %s", id, ids, took, hears, within)
 			}
+			leave = c.watch(p)
+			time.Sleep(callInterval) // in which the earlier ones hear of it
+			synctest.Wait()
 			return leave
 		}
 		defer join("a", "", 0)()
 		defer join("b", "a ", 0)()
 		defer join("c", "a b ", 0)()
 		defer c.stand("d", `{"id":"d","process":{"id":"d","knows":{"e":{"main":"copy"}}}}`)()
+		time.Sleep(callInterval)
+		synctest.Wait()
 		defer join("f", "a b c d ", 300*time.Millisecond)()
 	})
 }
