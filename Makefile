@@ -64,7 +64,7 @@ screenshots: ## the pictures of docs/console.md; needs chromium
 lint: ## what CI checks besides the tests
 	gofmt -l .
 	for module in . client/otel examples test/bench test/tools test/release test/helm; do \
-	  go -C $$module mod tidy -diff && go -C $$module vet ./... && go -C $$module tool staticcheck ./... || exit 1; \
+	  { [ $$module = client/otel ] || go -C $$module mod tidy -diff; } && go -C $$module vet ./... && go -C $$module tool staticcheck ./... || exit 1; \
 	done
 
 hooks: ## git checks the subject of each commit from now on

@@ -78,6 +78,4 @@ require (
 	honnef.co/go/tools v0.8.2 // indirect
 )
 
-replace github.com/lapsedb/lapse => ../..
-
 tool honnef.co/go/tools/cmd/staticcheck
