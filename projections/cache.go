@@ -14,7 +14,10 @@ import (
 //
 // A shard has two generations. When the young one reaches half of the limit, it
 // becomes the old one, and the old one is dropped except for documents read since.
-// That approximates an LRU list at one map lookup instead of five cache misses.
+// That approximates an LRU list at one map lookup instead of five cache misses. The order
+// of a fold: forget, commit, put. Between forget and put, a reader finds the document in
+// Pebble alone, where all of the batch appears at once. If a document stayed cached during
+// the commit, a reader could combine its old version with another document's new one.
 type documentCache struct {
 	seed   maphash.Seed
 	limit  int64
@@ -33,6 +36,7 @@ type cacheShard struct {
 // cacheOverhead is about the bytes of an entry besides key and body.
 const cacheOverhead = 200
 
+// newDocumentCache returns an empty cache of at most about limit bytes, over all shards.
 func newDocumentCache(limit int64) *documentCache {
 	c := &documentCache{seed: maphash.MakeSeed(), limit: limit}
 	for i := range c.shards {
@@ -52,7 +56,9 @@ func (c *documentCache) get(key []byte) (Record, bool) {
 }
 
 // meta is get that also returns a touched document whose content is only in Pebble, with
-// a nil Body.
+// a nil Body. It takes the lock for writing though it only reads: a document found in the
+// old generation moves to the young one, which is what makes the order of eviction that of
+// use.
 func (c *documentCache) meta(key []byte) (Record, bool) {
 	s := &c.shards[maphash.Bytes(c.seed, key)%cacheShards]
 	s.mu.Lock()
@@ -78,6 +84,7 @@ func (c *documentCache) add(s *cacheShard, key string, r Record) {
 	}
 }
 
+// drop removes a document from the generation that has it; at most one does.
 func (s *cacheShard) drop(key string) {
 	if r, ok := s.young[key]; ok {
 		s.bytes[0] -= cost(key, r)

@@ -64,11 +64,18 @@ func Chain(before uint64, e *schema.Event) uint64 {
 	return h.Sum64()
 }
 
+// encode returns the value of the key M, as in
+//
+//	{"format":6,"stream":"…","seq":42,"time":1767225600123,"last":41,"mutations":0,"hash":"…","before":"…","foreign":0}
+//
+// Hashes are strings, since a reader of JSON may keep only 53 bits of a number.
 func (c Cursor) encode() []byte {
 	value, _ := json.Marshal(c)
 	return value
 }
 
+// decodeCursor refuses another format: its keys may mean something else here. The caller
+// removes the projection and folds the log again, as after damage.
 func decodeCursor(value []byte) (c Cursor, err error) {
 	if err := json.Unmarshal(value, &c); err != nil {
 		return c, fmt.Errorf("projection: cursor: %w", err)

@@ -11,7 +11,9 @@ import (
 // Digest is a hash of the logical state: collections with their properties, and
 // their documents with version, _ts, ttl and content. Folding the same events gives
 // the same digest, in any steps; internal events do not count. It finds faults, not
-// forgery.
+// forgery. Internal events at the end of a log change the cursor and not the digest. So a
+// replay that stops at the last event of a client agrees with a process that has folded
+// further.
 type Digest struct {
 	Seq uint64 // the last event folded that is not internal
 	Sum uint64

@@ -105,6 +105,8 @@ func (d *disk) failure() error {
 	}
 }
 
+// open opens the database. A failure of the disk during the call wins over Pebble's
+// result: Pebble may report success for files that are only in memory.
 func (d *disk) open(o *pebble.Options) (*pebble.DB, error) {
 	db, err := pebble.Open(d.dir, o)
 	if failure := d.failure(); failure != nil {
@@ -119,7 +121,8 @@ func (d *disk) open(o *pebble.Options) (*pebble.DB, error) {
 	return db, nil
 }
 
-// close flushes and closes the database.
+// close flushes and closes the database. Without a write-ahead log, what is not flushed is
+// lost: the next start would fold it again.
 func (d *disk) close(db *pebble.DB) error {
 	err := errors.Join(db.Flush(), db.Close())
 	if failure := d.failure(); failure != nil {
@@ -155,7 +158,9 @@ var ErrDamaged = errors.New("the projection is damaged")
 // OfDamage reports whether the error of a read is due to a corrupt file.
 func OfDamage(err error) bool { return pebble.IsCorruptionError(err) }
 
-// report is called by Pebble, concurrently and repeatedly.
+// report is called by Pebble, concurrently and repeatedly. It must not wait: Pebble calls
+// it from reads and compactions. So it keeps only the first error if nobody receives from
+// Damaged.
 func (d *damage) report(info pebble.DataCorruptionInfo) {
 	err := fmt.Errorf("%w (file %s)", ErrDamaged, info.Path)
 	_ = touch(d.fs, d.mark) // without it the next start finds the damage itself

@@ -6,8 +6,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The file system that Pebble uses: that of the machine until a write fails, and
-// memory afterwards.
+// The file system that Pebble uses: that of the machine until a write fails, and memory
+// afterwards. What Pebble sees after the failure:
+//
+//   - a new file is in memory, and so are its reads, renames and removal
+//   - an older file can be read from the disk
+//   - a write to an older table fails, so that Pebble writes that table again, in memory
+//   - a write to an older manifest or other vital file seems to succeed: its error would
+//     make Pebble end the process
+//   - a removal or rename of an older file seems to succeed and does nothing
+//
+// Thus the disk keeps the files that it had, and reads of the running process go on.
 
 // Unwrap implements vfs.FS.
 func (d *disk) Unwrap() vfs.FS { return d.FS }
@@ -112,7 +121,9 @@ type writtenFile struct {
 	name string
 }
 
-// result returns the error that Pebble sees when a write returns err.
+// result returns the error that Pebble sees when a write returns err. The two calls of
+// vital differ in purpose: the first decides whether any error ends the disk, the second
+// whether Pebble may learn of it.
 func (f *writtenFile) result(err error) error {
 	if err != nil && f.disk.ends(err, vital(f.name)) && vital(f.name) {
 		return nil

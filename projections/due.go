@@ -97,6 +97,10 @@ func (s *Store) Scan(q Queue, after Entry, last int64, visit func(Entry) bool) (
 	return next, more, errors.Join(it.Error(), it.Close())
 }
 
+// appendEntryValue appends the value of a key E: all of a Meta that the key lacks, and the
+// warnings. Its parts have these lengths; warnings end where the last 8 bytes begin:
+//
+//	size uvarint | version uvarint | ttl varint | deadline varint… | sum, 8 bytes big endian
 func appendEntryValue(dst []byte, m Meta, warned []int64) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.Size))
 	dst = binary.AppendUvarint(dst, uint64(m.Version))
@@ -105,6 +109,8 @@ func appendEntryValue(dst []byte, m Meta, warned []int64) []byte {
 	return binary.BigEndian.AppendUint64(dst, m.Sum)
 }
 
+// decodeEntry reads a key E and its value. The _ts is not stored: an inheriting document
+// has it as its second, and one with a ttl of its own as second minus ttl.
 func decodeEntry(order Order, key, value []byte) Entry {
 	second, id := key[queueKeyBytes:queueKeyBytes+8], key[queueKeyBytes+8:]
 	e := Entry{Second: int64(binary.BigEndian.Uint64(second)), ID: schema.DocumentID(id)}
@@ -145,6 +151,8 @@ func (s *Store) Count(c *schema.Collection, now int64) (Counts, error) {
 // Store.Count.
 func (v *View) Count(now int64) (Counts, error) { return v.moment.count(v.collection, now) }
 
+// count subtracts overdue documents from the folded counts. A document without expiry is
+// in no queue, so it is live whenever it exists; hence no document is read.
 func (m moment) count(c *schema.Collection, now int64) (Counts, error) {
 	var st stats
 	ok, err := m.get(statsKey(nil, c.Incarnation), func(value []byte) (err error) {

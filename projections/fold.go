@@ -11,6 +11,27 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Fold turns events into state. What each event changes, by the keys of KEYS.md:
+//
+//	CollectionCreated, Replaced  C, P if the indexes change; deletes V of dropped indexes
+//	CollectionDeleted            deletes C, S, G, E, P, V, L, R; X if it has documents
+//	DocumentCreated, Replaced    D, E, V or L
+//	DocumentTouched              D (often as a merge operand), E, V or L
+//	DocumentHeld, Released       as touched, G, H
+//	DocumentExpiring             E, H
+//	DocumentDeleted, Expired     deletes D, E, G, V (or sets L); H
+//	every event                  M, and I and J if it has a Nats-Msg-Id
+//
+// S follows at the end of a step, once for each collection that changed.
+//
+// Who may change what: one fold or slice of index work at a time, under Store.folding. A
+// fold works on copies in type fold and touches the store's memory only in publish. So a
+// fold that fails halfway leaves nothing behind, neither in Pebble nor in memory.
+//
+// Why a crash is safe: a step is one Pebble batch with its cursor, and Pebble's memtables
+// reach the disk in order. What the disk has after a crash is the state after some step.
+// The start reads the cursor there and folds the log from it on.
+
 // lastPad is the prefix of the body of the last LogPadded that fills a file.
 var lastPad = []byte(`{"left":0,`)
 
@@ -57,7 +78,9 @@ func (s *Store) Fold(facts []Fact) error {
 	return nil
 }
 
-// fold does one step and returns how many facts it took.
+// fold does one step and returns how many facts it took. The queues and history batches
+// are appended to the first one in finish; only that is committed. Fold rereads the cursor
+// for each step, since each step begins where the last ended.
 func (s *Store) fold(facts []Fact) (folded int, err error) {
 	f := &fold{
 		store:       s,
@@ -91,7 +114,8 @@ func (s *Store) fold(facts []Fact) (folded int, err error) {
 }
 
 // commit writes the batch. Meanwhile the documents that change are not in the cache:
-// reads get them from Pebble, where all change at once.
+// reads get them from Pebble, where all change at once. A failed commit leaves them out of
+// the cache, too: then the cache is colder, not wrong.
 func (f *fold) commit() error {
 	f.store.cache.forget(f.documents)
 	if err := f.batch.Commit(pebble.NoSync); err != nil {
@@ -148,7 +172,8 @@ type fold struct {
 	key, key2, value []byte // scratch
 }
 
-// finish adds the other batches, cursor and counts to the batch.
+// finish adds the other batches, cursor and counts to the batch. S is written here rather
+// than with each event: a step of many events writes the counts of a collection once.
 func (f *fold) finish() error {
 	if err := errors.Join(f.batch.Apply(f.queues, nil), f.batch.Apply(f.history, nil), f.store.indexer.flush(f.batch)); err != nil {
 		return err
@@ -166,6 +191,8 @@ func (f *fold) finish() error {
 	return f.batch.Set([]byte{keyCursor}, f.cursor.encode(), nil)
 }
 
+// event applies one event and moves the cursor over it. An event that contradicts earlier
+// ones moves the sequence and the hash, but not time, mutations and message ids.
 func (f *fold) event(fact *Fact) error {
 	e := fact.Event
 	if e.Seq <= f.cursor.Seq {
@@ -225,6 +252,7 @@ func (f *fold) apply(fact *Fact) (fits bool, err error) {
 	return f.document(c, fact)
 }
 
+// collection returns the collection after the facts so far, nil if it does not exist.
 func (f *fold) collection(name schema.CollectionName) *schema.Collection {
 	if c, ok := f.collections[name]; ok {
 		return c
@@ -236,6 +264,9 @@ func (f *fold) collection(name schema.CollectionName) *schema.Collection {
 	return c
 }
 
+// setCollection creates a collection, if its incarnation is the event's sequence, or
+// replaces its properties. fits is false if the properties are illegal, which a writer
+// does not log.
 func (f *fold) setCollection(e *schema.Event, incarnation uint64) (fits bool, err error) {
 	p, fault := schema.ReadProperties(e.Collection, e.Body)
 	if fault != nil {
@@ -254,7 +285,8 @@ func (f *fold) setCollection(e *schema.Event, incarnation uint64) (fits bool, er
 }
 
 // bury deletes a collection and the range of its expiry orders. Its documents stay
-// for history only, as long as the log keeps their events.
+// for history only, as long as the log keeps their events. The range deletion covers both
+// orders: they differ in the byte after the incarnation.
 func (f *fold) bury(c *schema.Collection) error {
 	st := f.statsOf(c.Incarnation)
 	f.collections[c.Name] = nil
@@ -284,6 +316,7 @@ func (f *fold) bury(c *schema.Collection) error {
 	return f.batch.Set(f.key, binary.BigEndian.AppendUint64(nil, f.cursor.Seq), nil)
 }
 
+// statsOf returns the counts after the facts so far.
 func (f *fold) statsOf(incarnation uint64) stats {
 	if st, ok := f.stats[incarnation]; ok {
 		return st
@@ -293,6 +326,9 @@ func (f *fold) statsOf(incarnation uint64) stats {
 	return f.store.stats[incarnation]
 }
 
+// document applies an event on a document in five parts: its queue, its indexes, its hold,
+// its content, its counts. The map documents gets the result last: index and put read from
+// it what the document was before.
 func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error) {
 	e := fact.Event
 	f.key = documentKey(f.key[:0], c.Incarnation, e.ID)
@@ -349,7 +385,8 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 }
 
 // put writes a document after the fact, and returns its content: nil if that stays and is
-// only in Pebble. f.key is its key.
+// only in Pebble. f.key is its key. A small content is cheaper to write again than to
+// merge later, see touch.go.
 func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
 	if !fact.Type.KeepsContent() {
 		body = bytes.Clone(fact.Body) // Body may be a small part of a large message
@@ -366,7 +403,9 @@ func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
 	return body, f.batch.Set(f.key, f.value, nil)
 }
 
-// setHold writes or deletes the reason of a hold, and adds the event to the history.
+// setHold writes or deletes the reason of a hold, and adds the event to the history. A
+// replaced document keeps its hold, so its key G stays. The warnings there become stale,
+// and Warned ignores them by their version.
 func (f *fold) setHold(c *schema.Collection, e *schema.Event, prior, now Meta, warned []int64) error {
 	if e.Type == schema.DocumentHeld || e.Type == schema.DocumentReleased {
 		f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)
@@ -386,7 +425,8 @@ func (f *fold) setHold(c *schema.Collection, e *schema.Event, prior, now Meta, w
 }
 
 // setQueue moves a document from its old queue to its new one; warned are the deadlines
-// that the new version was warned of.
+// that the new version was warned of. An entry that stays in its place is written again
+// all the same: its value has the version.
 func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now Meta, warned []int64) error {
 	from, before, waited := QueueOf(c, prior)
 	waited = waited && prior.Version != 0
@@ -406,7 +446,9 @@ func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now M
 	return f.queues.Set(f.key2, f.value, nil)
 }
 
-// after returns the document's Meta after the fact, Version 0 if it ended.
+// after returns the document's Meta after the fact, Version 0 if it ended. Expired and
+// Deleted give the zero Meta. fits is false for content that is no document; only a
+// foreign writer could have logged that.
 func after(fact *Fact, prior Meta) (now Meta, fits bool) {
 	e := fact.Event
 	switch e.Type {
@@ -431,7 +473,8 @@ func after(fact *Fact, prior Meta) (now Meta, fits bool) {
 }
 
 // prior returns the document's Meta before the fact, Version 0 if there was
-// none; f.key is its key.
+// none; f.key is its key. The order is from cheap to expensive: the machine knew it, this
+// step changed it, cache, Pebble.
 func (f *fold) prior(fact *Fact) (Meta, error) {
 	if fact.Known {
 		return fact.Prior, nil

@@ -9,6 +9,17 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// History: which events of the log are about a document. The log is not searched. An event
+// of a live document names the one before it (Lapse-Previous), back to the
+// DocumentCreated. So it suffices to know where each chain ends:
+//
+//   - the live version is in D
+//   - a version that ended by deletion or expiry has a key H at the event that ended it
+//   - one that ended with its collection stays in D, below the incarnation that X names
+//   - no chain leads to holds, releases and warnings, so each has a key H of its own
+//
+// Prune removes keys whose event the log no longer has.
+
 // LastOf returns the sequence of the last event of a document that Lives knows, 0 if there
 // is none.
 func (s *Store) LastOf(name schema.CollectionName, id schema.DocumentID) (seq uint64, err error) {
@@ -30,6 +41,7 @@ func (s *Store) Ended(name schema.CollectionName, id schema.DocumentID) (seq uin
 }
 
 // ended returns the sequences of such events up to last, newest first and at most limit.
+// The upper bound is last with one byte more, so that last itself is included.
 func (s *Store) ended(name schema.CollectionName, id schema.DocumentID, last uint64, limit int) (ends []uint64, err error) {
 	prefix := historyPrefix(nil, name, id)
 	it, err := s.iterate(prefix, append(binary.BigEndian.AppendUint64(slices.Clone(prefix), last), 0))
@@ -56,6 +68,8 @@ func (s *Store) LivesAndDeletions(name schema.CollectionName, id schema.Document
 	return s.lives(name, id, last, limit, true)
 }
 
+// lives is both. A reader may fold meanwhile, so it reads the live version first and H
+// last: a document that ends between them is found twice, and the duplicates go.
 func (s *Store) lives(name schema.CollectionName, id schema.DocumentID, last uint64, limit int, deletions bool) ([]uint64, error) {
 	var ends []uint64
 	now := func(incarnation, deletion uint64) error {

@@ -36,7 +36,9 @@ func (s *Store) Held(c *schema.Collection) int64 {
 }
 
 // IndexEntries returns the number of entries of a document with the given content in the
-// consistent indexes of its collection. Only the goroutine that folds may call it.
+// consistent indexes of its collection. Only the goroutine that folds may call it. The
+// machine counts these as work before it decides a write, so that a turn stays bounded;
+// see machine/work.go.
 func (s *Store) IndexEntries(c *schema.Collection, body []byte) int {
 	set := s.indexesOf(c.Incarnation)
 	if len(set.Indexes) == 0 || set.lazy() {
@@ -53,7 +55,8 @@ func (v *View) Held(idPrefix string, after schema.DocumentID) *Documents {
 	return v.documentsBelow(holdKey(nil, v.collection.Incarnation, ""), idPrefix, after)
 }
 
-// EachHeld visits the held documents of all collections.
+// EachHeld visits the held documents of all collections. It ends at a collection that was
+// deleted meanwhile: call it while nothing is folded.
 func (s *Store) EachHeld(visit func(schema.CollectionName, schema.DocumentID)) error {
 	for _, c := range s.Collections() {
 		v, ok, err := s.View(c.Name)

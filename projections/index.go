@@ -23,7 +23,10 @@ type indexDefinition struct {
 }
 
 // indexSet are the secondary indexes of a collection incarnation. All are lazy or
-// none is: a collection has one mode. It does not change once it is published.
+// none is: a collection has one mode. It does not change once it is published. Example:
+// paths /a and /b, of which /a was dropped and included again, have
+//
+//	{"next":3,"indexes":[{"path":"/b","number":1},{"path":"/a","number":2,"building":true,"at":"s7"}]}
 type indexSet struct {
 	Next    uint32            `json:"next"`    // number of the next index
 	Indexes []indexDefinition `json:"indexes"` // by number
@@ -72,7 +75,9 @@ func (s *indexSet) building() bool {
 
 // redefine returns the set for a collection's policy, and the indexes of s to drop.
 // An index whose path and mode stay is kept; without changes the result is s itself.
-// In an empty collection a new index is complete.
+// In an empty collection a new index is complete. A change between lazy and consistent
+// replaces every index: their keys are the same, but entries of a lazy one may be of an
+// older version, which a consistent fold would not find.
 func (s *indexSet) redefine(p *schema.Properties, empty bool) (set *indexSet, dropped []indexDefinition, err error) {
 	paths, lazy := p.IncludedPaths, p.IndexingMode == schema.Lazy
 	if p.IndexingMode == schema.None {

@@ -9,6 +9,20 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Index work: what a fold leaves for later.
+//
+//   - A consistent index of a collection that had documents: build walks over them by id.
+//     Changes meanwhile write their own entries in Fold, also for ids that the walk has
+//     passed, so one pass is enough. An index is used by queries when it is complete.
+//   - A lazy collection: catchUp processes its marks (lazy.go), besides building.
+//
+// A slice of work is one batch under Store.folding. It reads documents and writes entries
+// by the same state, so no fold can come between them. Progress is in that batch: a crash
+// resumes at the last slice that reached the disk.
+//
+// busy names the incarnations with work. A collection leaves it only when a slice has
+// found neither marks nor incomplete indexes.
+
 // IndexWork holds a value when there may be work for Index: after Open, Fold or
 // Index left some.
 func (s *Store) IndexWork() <-chan struct{} { return s.work }
@@ -25,7 +39,8 @@ func (s *Store) Building() (names []schema.CollectionName) {
 	return names
 }
 
-// announce signals work for Index.
+// announce signals work for Index. The channel has room for one signal, which stands for
+// any amount of work.
 func (s *Store) announce() {
 	if len(s.busy) > 0 {
 		select {
@@ -107,7 +122,8 @@ func (w *slice) publish() {
 	}
 }
 
-// turn returns the next collection to work on: collections take turns by slices.
+// turn returns the next collection to work on: collections take turns by slices. The next
+// one is that with the least incarnation above the last one served, round and round.
 func (s *Store) turn() (incarnation uint64, ok bool) {
 	least, next := uint64(0), uint64(0)
 	for i := range s.busy {
@@ -138,6 +154,8 @@ type slice struct {
 	key     []byte
 }
 
+// run does the slice's work: marks first, then documents that indexes under construction
+// lack.
 func (w *slice) run() error {
 	building := w.set.building()
 	if w.set.lazy() {
@@ -204,7 +222,8 @@ func (w *slice) build() error {
 	return w.batch.Set(w.key, w.set.encode(), nil)
 }
 
-// advance records that all documents up to the id, or all, have their entries.
+// advance records that all documents up to the id, or all, have their entries. It makes a
+// new set, since views may still read the old one.
 func (w *slice) advance(at string, all bool) {
 	set := &indexSet{Next: w.set.Next, Indexes: slices.Clone(w.set.Indexes), paths: w.set.paths}
 	for i := range set.Indexes {

@@ -10,7 +10,12 @@ import (
 
 // entries are the index entries of one version of a document, in the order of their
 // keys. Each is number, space and the value's key: a Pebble key without collection
-// and id. They are reused, since Fold makes them for every document.
+// and id. They are reused, since Fold makes them for every document. For
+// {"tags":["a","b"]} and the index number 0 on /tags there are three:
+//
+//	00000000 00 <key of ["a","b"]>
+//	00000000 01 <key of "a">
+//	00000000 01 <key of "b">
 type entries struct {
 	keys  []byte
 	list  []entrySpan
@@ -63,6 +68,8 @@ func (e *entries) name(number uint32, name []byte) {
 	e.list = append(e.list, entrySpan{start, len(e.keys), whole})
 }
 
+// begin starts an entry; its key ends where e.keys ends when the caller adds it to the
+// list.
 func (e *entries) begin(number uint32, space Space) (start int) {
 	start = len(e.keys)
 	e.keys = append(binary.BigEndian.AppendUint32(e.keys, number), byte(space))
@@ -70,7 +77,9 @@ func (e *entries) begin(number uint32, space Space) (start int) {
 }
 
 // members adds an entry for each distinct member of an array or object, or a single
-// one beyond MaxMembers. Duplicates count as members, so that the work is bounded.
+// one beyond MaxMembers. Duplicates count as members, so that the work is bounded. Sorting
+// comes last, and makes the list ordered: all indexes have ascending numbers, and
+// ValueSpace comes before MemberSpace. replace relies on that order.
 func (e *entries) members(number uint32, v values.Value) {
 	first, start := len(e.list), len(e.keys)
 	n := 0

@@ -6,6 +6,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// indexesOf returns the indexes after the facts so far.
 func (f *fold) indexesOf(incarnation uint64) *indexSet {
 	if set, ok := f.indexes[incarnation]; ok {
 		return set
@@ -22,7 +23,9 @@ func (s *Store) indexesOf(incarnation uint64) *indexSet {
 }
 
 // setIndexes applies the collection's indexing policy. It deletes the ranges of
-// dropped indexes; Index builds new ones for existing documents.
+// dropped indexes; Index builds new ones for existing documents. Only one range deletion
+// per index, however many entries it has: that is why an index has a number that is never
+// used again.
 func (f *fold) setIndexes(c *schema.Collection) error {
 	if f.store.noIndexes {
 		return nil
@@ -52,7 +55,8 @@ func (f *fold) setIndexes(c *schema.Collection) error {
 	return f.batch.Set(f.key, set.encode(), nil)
 }
 
-// buryIndexes deletes the indexes of a collection.
+// buryIndexes deletes the indexes of a collection. A collection that never had an index
+// has nothing to delete; its set is not stored.
 func (f *fold) buryIndexes(incarnation uint64) error {
 	set := f.indexesOf(incarnation)
 	delete(f.indexes, incarnation)
@@ -85,7 +89,8 @@ func (f *fold) dropLazy(incarnation uint64) error {
 	return f.deletePrefix(f.key)
 }
 
-// publishIndexes updates the store's memory of indexes after the commit.
+// publishIndexes updates the store's memory of indexes after the commit. It adds work to
+// busy and never takes any away: only a slice knows what is done.
 func (f *fold) publishIndexes() {
 	s := f.store
 	for incarnation, set := range f.indexes {
@@ -99,12 +104,14 @@ func (f *fold) publishIndexes() {
 	}
 }
 
+// deletePrefix deletes all keys with a prefix by one tombstone.
 func (f *fold) deletePrefix(prefix []byte) error {
 	return f.batch.DeleteRange(prefix, successor(prefix), nil)
 }
 
 // index replaces a document's index entries by those after the fact; f.key is its
-// key.
+// key. A lazy collection gets a mark only. For a consistent one both versions are needed:
+// the old content says which entries to delete, the new one which to set.
 func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now Meta) error {
 	if set.lazy() {
 		f.marked[incarnation] = true
@@ -132,7 +139,8 @@ func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now M
 }
 
 // priorBody calls visit with the content before the fact, from the cheapest source.
-// It is valid only during the call.
+// It is valid only during the call. With previous images an expiry or deletion carries the
+// last content, so it needs no read.
 func (f *fold) priorBody(fact *Fact, prior Meta, visit func(body []byte)) error {
 	if r, ok := f.documents[string(f.key)]; ok && r.Body != nil {
 		visit(r.Body)

@@ -7,6 +7,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A key V, of document s1 in index 1 of incarnation 2, with the string a as value:
+//
+//	56 0000000000000002 00000001 00 <value-key of "a"> 73 31
+//	V  incarnation      number   space                 id
+//
+// The value-key is not of fixed length, and the value of the entry says where it ends.
+
 // Space is one of the two orders of entries in an index.
 type Space byte
 
@@ -42,14 +49,18 @@ const (
 	indexSpaceBytes      = indexCollectionBytes + 4 + 1
 )
 
+// indexSpaceKey appends the prefix of all keys of one space of an index.
 func indexSpaceKey(dst []byte, incarnation uint64, number uint32, space Space) []byte {
 	return append(indexNumberKey(dst, incarnation, number), byte(space))
 }
 
+// definitionsKey appends the key of a collection's indexSet.
 func definitionsKey(dst []byte, incarnation uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, keyDefinitions), incarnation)
 }
 
+// marksPrefix appends the prefix of a collection's marks, which are in the order of the
+// log.
 func marksPrefix(dst []byte, incarnation uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, keyMark), incarnation)
 }
@@ -61,6 +72,8 @@ func markKey(dst []byte, incarnation, seq uint64) []byte {
 // markSeq returns the sequence in a mark's key.
 func markSeq(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
+// indexedPrefix appends the prefix of the lists of a collection's documents in lazy
+// indexes.
 func indexedPrefix(dst []byte, incarnation uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, keyIndexed), incarnation)
 }
@@ -95,7 +108,8 @@ func appendEntryHead(dst []byte, length int, whole bool) []byte {
 	return binary.AppendUvarint(dst, n)
 }
 
-// decodeIndexEntry reads an entry; key is the part after the space.
+// decodeIndexEntry reads an entry; key is the part after the space. The id has no length
+// of its own: it is what follows the value-key. Key and ID share memory with key.
 func decodeIndexEntry(key, value []byte) (e IndexEntry, err error) {
 	head, a := binary.Uvarint(value)
 	length := head >> 1

@@ -11,7 +11,8 @@ import (
 )
 
 // indexer turns documents into changes of index entries. It is scratch memory of
-// Fold and Index.
+// Fold and Index. It is used under Store.folding alone, and its content does not outlive a
+// fold or slice. All folds share its buffers, which grow to what the largest one needed.
 type indexer struct {
 	before, now entries
 	meta, list  []byte
@@ -37,7 +38,9 @@ const waitingBytes = 4 << 20
 func (x *indexer) clear() { x.writes, x.memory = x.writes[:0], x.memory[:0] }
 
 // replace replaces the entries before by those now, of a document with the given
-// Meta. It writes every new entry, also an existing one, since the Meta differs.
+// Meta. It writes every new entry, also an existing one, since the Meta differs. Both
+// lists are sorted, so one pass merges them. A key only in before is deleted, any other is
+// set.
 func (x *indexer) replace(batch *pebble.Batch, incarnation uint64, id schema.DocumentID, m Meta) error {
 	before, now := &x.before, &x.now
 	x.meta = appendEntryMeta(x.meta[:0], m)
@@ -89,7 +92,9 @@ func (x *indexer) key(incarnation uint64, key []byte, id schema.DocumentID) {
 	x.writes = append(x.writes, w)
 }
 
-// flush moves the writes to the batch, only the last one of each entry.
+// flush moves the writes to the batch, only the last one of each entry. Sorted by key and
+// then by order, the last write of a key is the last of its run. group and head are
+// compared first, since they are in the struct and need no access to memory.
 func (x *indexer) flush(batch *pebble.Batch) error {
 	defer x.clear()
 	key := func(w *indexWrite) []byte { return x.memory[w.start:w.mid] }

@@ -10,7 +10,10 @@ import (
 
 // Lookup reads documents of one collection as of its creation. Any order of ids is
 // valid; ascending ids cost little more than iterating, where Store.Document seeks
-// for each.
+// for each. Lookup exists for the sweep, which expires documents in the order of their
+// deadlines and needs the content of each for its previous image. It opens its iterator at
+// the first document that is not cached: a storm of expiries of young documents needs
+// none.
 type Lookup interface {
 	// Document is Store.Document.
 	Document(id schema.DocumentID) (r Record, ok bool, err error)
@@ -43,6 +46,7 @@ func (l *lookup) Document(id schema.DocumentID) (Record, bool, error) {
 		}
 		l.it = it
 	}
+	// The id must match exactly: SeekGE may stop at the next document.
 	if !l.it.SeekGE(l.key) || !bytes.Equal(l.it.Key(), l.key) {
 		return Record{}, false, l.it.Error()
 	}

@@ -11,7 +11,8 @@ import (
 
 // Memory is the projection of a simulation, in plain maps: it has the reads that the
 // machine needs to decide and expire, but no queries, history, digest and files. A
-// simulation on a Store takes five times as long. It is not safe for concurrent use.
+// simulation on a Store takes five times as long. It is not safe for concurrent use. It
+// shares the rules with Store, in functions after and QueueOf, and no storage.
 type Memory struct {
 	cursor       Cursor
 	collections  map[schema.CollectionName]*memoryCollection
@@ -30,7 +31,8 @@ type rememberedMessage struct {
 	Repeat
 }
 
-// memoryCollection is a collection with its documents.
+// memoryCollection is a collection with its documents. Its documents are found by id or in
+// the order of their deadlines; nothing else is sorted.
 type memoryCollection struct {
 	*schema.Collection // replaced, never changed
 	documents          map[schema.DocumentID]*memoryDocument
@@ -97,7 +99,8 @@ func (m *Memory) Document(c *schema.Collection, id schema.DocumentID) (r Record,
 	return Record{}, false, nil
 }
 
-// Reason is Store.Reason.
+// Reason is Store.Reason. It is meaningful only while the document is held: a release
+// leaves the reason in place.
 func (m *Memory) Reason(c *schema.Collection, id schema.DocumentID) (string, error) {
 	if in := m.incarnations[c.Incarnation]; in != nil && in.documents[id] != nil {
 		return in.documents[id].reason, nil
@@ -168,6 +171,8 @@ func (m *Memory) Fold(facts []Fact) error {
 	return nil
 }
 
+// fold applies one fact. Unlike Store's, it has no foreign events: all come from the
+// machine above it, so a contradiction is an error.
 func (m *Memory) fold(fact *Fact) error {
 	e := fact.Event
 	if e.Seq <= m.cursor.Seq {
@@ -192,6 +197,7 @@ func (m *Memory) fold(fact *Fact) error {
 	return nil
 }
 
+// apply applies an event on the collections or on one of their documents.
 func (m *Memory) apply(fact *Fact) error {
 	e := fact.Event
 	if !e.Type.OnCollection() && !e.Type.OnDocument() {
@@ -219,6 +225,7 @@ func (m *Memory) apply(fact *Fact) error {
 	return c.fold(fact)
 }
 
+// set replaces the collection and its properties; the documents stay.
 func (c *memoryCollection) set(e *schema.Event, incarnation uint64) error {
 	p, fault := schema.ReadProperties(e.Collection, e.Body)
 	if fault != nil {
@@ -228,7 +235,9 @@ func (c *memoryCollection) set(e *schema.Event, incarnation uint64) error {
 	return nil
 }
 
-// fold applies an event on a document.
+// fold applies an event on a document. It moves the document between expiry orders as
+// fold.setQueue does, but leaves one that stays at its second where it is: waiting points
+// to the document, so nothing has to be written.
 func (c *memoryCollection) fold(fact *Fact) error {
 	e := fact.Event
 	d := c.documents[e.ID]
@@ -283,7 +292,9 @@ func (c *memoryCollection) fold(fact *Fact) error {
 	return nil
 }
 
-// forget drops message ids that were past the window at the cursor.
+// forget drops message ids that were past the window at the cursor. remembered is in the
+// order of log time, so the oldest are at its beginning. A map alone would have to be
+// searched.
 func (m *Memory) forget() {
 	n := 0
 	for n < len(m.remembered) && m.cursor.Time-m.remembered[n].at >= RepeatWindow {

@@ -11,9 +11,17 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// waiting is one expiry order of a collection. A document is sorted only when a scan
-// reaches its second; until then it is in the bucket of that second, which most leave
-// before.
+// waiting is one expiry order of a collection. Most documents of a simulation are replaced
+// or renewed before their deadline, and sorting them would be wasted. So a document is in
+// an unsorted bucket of its second until a scan reaches that second:
+//
+//	add ─► bucket of its second ─► reach ─► sorted ─► scan
+//	            └── remove ───────────────────┘── remove
+//
+// Invariant: sorted has the documents up to reached, buckets those beyond. A document
+// knows its index in the bucket, so removing it takes constant time. Empty slots, and
+// seconds of removed buckets, are cleaned up when they outnumber the rest by far, which
+// costs a constant for each removal.
 type waiting struct {
 	reached int64                                      // the last second that a scan asked for
 	sorted  *btreemap.BTreeMap[place, *memoryDocument] // up to reached
@@ -50,6 +58,7 @@ func newWaiting(steps *int) waiting {
 	})}
 }
 
+// add adds a document at a second. A second that a scan has passed is sorted at once.
 func (w *waiting) add(second int64, d *memoryDocument) {
 	if second <= w.reached {
 		w.sort(second, d)
@@ -66,11 +75,13 @@ func (w *waiting) add(second int64, d *memoryDocument) {
 	b.count++
 }
 
+// sort moves a document into the tree.
 func (w *waiting) sort(second int64, d *memoryDocument) {
 	d.queued = inSorted
 	w.sorted.ReplaceOrInsert(place{second, d.id}, d)
 }
 
+// remove removes a document from its second.
 func (w *waiting) remove(second int64, d *memoryDocument) {
 	if d.queued == inSorted {
 		w.sorted.Delete(place{second, d.id})
@@ -99,7 +110,8 @@ func (b *bucket) squeeze() {
 	}
 }
 
-// reach sorts the documents up to a second.
+// reach sorts the documents up to a second. Afterwards no bucket has a second up to
+// w.reached.
 func (w *waiting) reach(second int64) {
 	w.reached = max(w.reached, second)
 	for len(w.seconds) > 0 && w.seconds[0] <= w.reached {
@@ -131,7 +143,8 @@ func (w *waiting) first() (second int64, ok bool) {
 	return w.seconds[0], true
 }
 
-// scan is Memory.Scan for one expiry order.
+// scan is Memory.Scan for one expiry order. Beyond the sorted documents, the first bucket
+// has the next second: its documents need no order for that.
 func (w *waiting) scan(after Entry, last int64, visit func(Entry) bool) (next int64, more bool) {
 	w.reach(max(last, after.Second))
 	for at, d := range w.sorted.Ascend(btreemap.GT(place{after.Second, after.ID}), btreemap.Max[place]()) {

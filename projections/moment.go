@@ -8,7 +8,9 @@ import (
 
 // moment is Pebble's state at its creation: an iterator that all others are cloned
 // from. Closing a Pebble snapshot instead would look for compactions under the lock
-// of writes. It is not safe for concurrent use.
+// of writes. It is not safe for concurrent use. Every read through one moment sees the
+// same batches, whatever is folded meanwhile. Pebble keeps the files of the moment until
+// it is closed.
 type moment struct{ it *pebble.Iterator }
 
 func (s *Store) moment() (moment, error) {

@@ -11,6 +11,16 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
+// What a log trims and what a client deletes must leave the files, too, in bounded time.
+// Three steps of retention (snapshot/retention.go calls them):
+//
+//   - Forget deletes message ids past their window, Prune history that the log has lost.
+//     Both write tombstones.
+//   - Compact rewrites tables until no deleted or replaced value is in them.
+//   - renewManifest drops the manifest, which names first and last keys of tables.
+//
+// None of them changes what a read returns about documents that exist.
+
 // pruneAtOnce is about the bytes of deletions in one batch.
 const pruneAtOnce = 1 << 20
 
@@ -29,7 +39,8 @@ func (s *Store) Forget(now int64) (forgotten bool, err error) {
 
 // Prune drops the history of events before sequence first, which the log no longer
 // has, and reports whether there was any. Fold and reads go on meanwhile. It ends
-// with ctx.
+// with ctx. Deleted collections go first: their documents were kept for history alone.
+// Each is one range deletion, however many documents it had.
 func (s *Store) Prune(ctx context.Context, first uint64) (pruned bool, err error) {
 	batch := s.db.NewBatch()
 	defer func() { err = errors.Join(err, batch.Close()) }()
@@ -70,7 +81,8 @@ const compactFiles = 4
 
 // Compact rewrites the files until they hold nothing that was deleted or replaced
 // before the call, and the manifest unless there are very many files. It may take
-// long and returns ctx's error if ctx ends first.
+// long and returns ctx's error if ctx ends first. The steps are by the files of the last
+// level, where nearly all bytes are.
 func (s *Store) Compact(ctx context.Context) error {
 	levels, err := s.db.SSTables()
 	if err != nil {
@@ -114,7 +126,8 @@ func (s *Store) renewManifest(ctx context.Context) error {
 	return nil
 }
 
-// manifests returns the names of all manifests.
+// manifests returns the names of all manifests. The mark is in the projection's directory,
+// as the manifests are.
 func (s *Store) manifests() ([]string, error) {
 	names, err := s.damage.fs.List(s.damage.fs.PathDir(s.damage.mark))
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "MANIFEST-") }), err
@@ -127,7 +140,8 @@ func (s *Store) RepeatsFrom(now int64) (seq uint64, ok bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	// Within a second, entries are in order of id, not of sequence.
+	// Within a second, entries are in order of id, not of sequence. So all of the first
+	// second's ids are compared, and the loop ends at the next second.
 	for valid, last := it.First(), int64(-1); valid && err == nil; valid = it.Next() {
 		second, id := int64(binary.BigEndian.Uint64(it.Key()[1:])), string(it.Key()[1+8:])
 		if ok && second != last {

@@ -11,6 +11,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Reads. The cursor, the collections and the counts are in memory; documents are in the
+// cache or in Pebble. A Store answers as of now: two reads may see different positions of
+// the log. Where that matters a View (view.go) or a moment is used.
+//
+// A document past its deadline is returned like any other: only callers know the time.
+
 // Cursor returns how far the log is folded.
 func (s *Store) Cursor() Cursor {
 	s.mu.RLock()
@@ -18,7 +24,8 @@ func (s *Store) Cursor() Cursor {
 	return s.cursor
 }
 
-// Wait waits until sequence seq is folded; it fails with ctx's error.
+// Wait waits until sequence seq is folded; it fails with ctx's error. The cursor moves
+// after Pebble has the batch, so a read after Wait finds what the event did.
 func (s *Store) Wait(ctx context.Context, seq uint64) error {
 	for {
 		s.mu.Lock()
@@ -40,7 +47,8 @@ func (s *Store) Wait(ctx context.Context, seq uint64) error {
 }
 
 // Collection returns the named collection if it exists. The result is shared: do not
-// change it.
+// change it. A later fold puts another value into the map, so the result is that of one
+// sequence for ever.
 func (s *Store) Collection(name schema.CollectionName) (*schema.Collection, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -93,6 +101,7 @@ func (s *Store) Meta(c *schema.Collection, id schema.DocumentID) (m Meta, ok boo
 	return s.meta(documentKey(buf[:0], c.Incarnation, id))
 }
 
+// meta is Meta by key; it decodes the record and copies nothing.
 func (s *Store) meta(key []byte) (m Meta, ok bool, err error) {
 	if r, ok := s.cache.meta(key); ok {
 		return r.Meta, r.Version != 0, nil

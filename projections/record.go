@@ -36,9 +36,12 @@ func (m Meta) Deadline(c *schema.Collection) schema.Deadline {
 	return schema.DeadlineOf(c.DefaultTTL, m.TTL, m.TS)
 }
 
-// heldTTL is added to the ttl of a held document where a Meta is written.
+// heldTTL is added to the ttl of a held document where a Meta is written. A legal ttl is
+// at most 2^31-1. So heldTTL, contentTTL and their sum are told apart by size, and a
+// document without hold or touch needs no byte for either.
 const heldTTL = 1 << 40
 
+// writtenTTL returns the ttl as written in D and V.
 func (m Meta) writtenTTL() int64 {
 	if m.Held {
 		return int64(m.TTL) + heldTTL
@@ -94,7 +97,7 @@ func appendHead(dst []byte, m Meta) []byte {
 }
 
 // decodeHead reads what appendHead wrote at the beginning of a value, and returns its
-// length.
+// length. The Size and Sum of m are not set: they follow the head, see decodeRecord.
 func decodeHead(value []byte) (m Meta, n int, err error) {
 	malformed := false
 	read := func(size int) {
@@ -121,6 +124,12 @@ func decodeHead(value []byte) (m Meta, n int, err error) {
 	return m, n, nil
 }
 
+// appendRecord appends the value of a key D:
+//
+//	version uvarint | _ts uvarint | ttl varint [| content uvarint] | sum, 8 bytes | JSON
+//
+// For version 3 at 1767225600 s, which inherits its ttl: 03 80a2d6ca06 00, the sum,
+// {"id":"s1",…}.
 func appendRecord(dst []byte, m Meta, body []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(appendHead(dst, m), m.Sum)
 	return append(dst, body...)
@@ -150,6 +159,9 @@ type collectionRecord struct {
 	Metadata       map[string]string   `json:"metadata,omitempty"`
 }
 
+// encodeCollection returns the value of a key C. The name is in the key. The digest covers
+// these bytes: a field that is added has to be omitted when it is empty, or digests of
+// older logs change.
 func encodeCollection(c *schema.Collection) []byte {
 	value, _ := json.Marshal(collectionRecord{c.Incarnation, c.Version, c.Time,
 		c.DefaultTTL, c.IndexingMode, c.IncludedPaths, c.PreviousImages, c.WarnBefore, c.Metadata})
@@ -167,14 +179,17 @@ func decodeCollection(name schema.CollectionName, value []byte) (*schema.Collect
 			WarnBefore: r.WarnBefore, Metadata: r.Metadata}}, nil
 }
 
-// stats are the counts of one collection as folded, overdue documents included.
+// stats are the counts of one collection as folded, overdue documents included. They do
+// not depend on the policy, so that a change of defaultTtl changes none of them.
 type stats struct {
 	documents, bytes, own, inherited int64 // own and inherited: with a deadline, if TTL is on
 	held                             int64
 	sum                              uint64 // of the documents, see digest.go
 }
 
-// add counts a document of an incarnation in (sign 1) or out (sign -1).
+// add counts a document of an incarnation in (sign 1) or out (sign -1). Adding and
+// subtracting the same Meta cancel out, the sum by arithmetic modulo 2^64. So a
+// replacement is one call of each.
 func (s *stats) add(incarnation uint64, id schema.DocumentID, m Meta, sign int64) {
 	s.documents += sign
 	s.bytes += sign * m.Size
@@ -189,6 +204,8 @@ func (s *stats) add(incarnation uint64, id schema.DocumentID, m Meta, sign int64
 	}
 }
 
+// encode returns the value of a key S. The number of held documents is left out when it is
+// 0: then the sum ends the value.
 func (s stats) encode() []byte {
 	var b []byte
 	for _, n := range []int64{s.documents, s.bytes, s.own, s.inherited} {

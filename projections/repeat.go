@@ -8,6 +8,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A client that got no reply repeats its mutation with the same Nats-Msg-Id, and must get
+// the outcome of the first. So each successful mutation leaves two keys in the fold of its
+// event:
+//
+//	I order-7                    ─► sequence, time, "document.create.orders.SO05"
+//	J 000000006921a6c3 order-7
+//
+// I answers a repeat, J finds what to forget. An id that is used again after the window
+// overwrites I and leaves the old J, so whoever reads J checks that I has the same second.
+
 // RepeatWindow is how long, in ms of log time, the Nats-Msg-Id of a successful
 // mutation is remembered.
 const RepeatWindow = 2 * 60 * 1000
@@ -26,7 +36,9 @@ func (f *fold) remember(e *schema.Event) error {
 }
 
 // forget drops at most the given number of message ids that are past their window at
-// the cursor, before the fold's events. The caller passes more than the fold adds.
+// the cursor, before the fold's events. The caller passes more than the fold adds. Thus
+// ids never pile up, though a fold forgets only a bounded number. It starts at the second
+// where the last call stopped: an iterator from the beginning would pass all tombstones.
 func (f *fold) forget(most int) error {
 	last := (f.cursor.Time - RepeatWindow) / 1000
 	if last <= f.store.forgotten {
@@ -67,7 +79,8 @@ type Repeat struct {
 	at       int64 // log time of the event, ms
 }
 
-// message returns the use of a Nats-Msg-Id.
+// message returns the use of a Nats-Msg-Id. message ignores the window: the caller
+// compares.
 func (s *Store) message(id string) (m Repeat, known bool, err error) {
 	value, closer, err := s.db.Get(messageKey(nil, id))
 	if errors.Is(err, pebble.ErrNotFound) {

@@ -12,6 +12,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
+// A snapshot of the projection: Checkpoint makes a directory, WriteArchive makes it a
+// stream of bytes, ReadArchive restores it. The format is a tar within Zstandard, of plain
+// files without directories:
+//
+//	MANIFEST-000012, OPTIONS-000013, 000010.sst, …, marker.manifest.000003.MANIFEST-000012
+//
+// A reader checks Zstandard's sum; the documents' own hashes are for Verify.
+
 // Checkpoint copies the projection to dir, which must not exist, as of some time
 // during the call. It hard-links files where the file system can. The copy opens as
 // a projection.
@@ -46,6 +54,7 @@ func WriteArchive(w io.Writer, fs vfs.FS, dir string) error {
 	return errors.Join(archive.Close(), compressed.Close())
 }
 
+// writeFile adds one file to the archive; it skips directories.
 func writeFile(archive *tar.Writer, fs vfs.FS, path, name string) error {
 	info, err := fs.Stat(path)
 	if err != nil || info.IsDir() {
@@ -66,7 +75,9 @@ func writeFile(archive *tar.Writer, fs vfs.FS, path, name string) error {
 const maxArchiveWindow = 64 << 20
 
 // ReadArchive replaces dir by the archive that WriteArchive wrote. It reads r to its
-// end. Open refuses dir until ReadArchive has succeeded.
+// end. Open refuses dir until ReadArchive has succeeded. The mark that Open refuses is
+// written first and removed last. So a process that dies halfway leaves a directory that
+// is not mistaken for a projection.
 func ReadArchive(r io.Reader, fs vfs.FS, dir string) (err error) {
 	expanded, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxArchiveWindow), zstd.WithDecoderConcurrency(1))
 	if err != nil {
@@ -110,6 +121,8 @@ func ReadArchive(r io.Reader, fs vfs.FS, dir string) (err error) {
 	return syncDir(fs, dir)
 }
 
+// readFile writes one file and syncs it: the mark must not go before the content is on
+// disk.
 func readFile(r io.Reader, fs vfs.FS, path string) error {
 	file, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -122,6 +135,7 @@ func readFile(r io.Reader, fs vfs.FS, path string) error {
 	return errors.Join(err, file.Close())
 }
 
+// touch creates an empty file.
 func touch(fs vfs.FS, path string) error {
 	file, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -130,6 +144,7 @@ func touch(fs vfs.FS, path string) error {
 	return file.Close()
 }
 
+// syncDir makes the names in a directory durable, the removal of the mark among them.
 func syncDir(fs vfs.FS, dir string) error {
 	d, err := fs.OpenDir(dir)
 	if err != nil {

@@ -49,6 +49,9 @@ func (o Options) EnsureDefaults() Options {
 }
 
 // Store is the projection. One goroutine calls Fold, and one Index; any number read.
+// Locks: folding before mu. A fold holds folding for its whole time, mu only to announce
+// that it writes and to publish. Readers hold mu while they copy a few fields. So neither
+// waits for a batch.
 type Store struct {
 	db        *pebble.DB
 	damage    *damage
@@ -211,6 +214,8 @@ func (s *Store) scan(prefix []byte, visit func(key, value []byte) error) error {
 	return visitAll(it, visit)
 }
 
+// visitAll visits all keys of an iterator, closes it, and returns its error or that of
+// visit.
 func visitAll(it *pebble.Iterator, visit func(key, value []byte) error) error {
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := visit(it.Key(), it.Value()); err != nil {
@@ -229,7 +234,9 @@ func (s *Store) Close() error {
 }
 
 // write commits a fold or slice; change then updates the store's memory. A reader
-// that holds mu sees both or neither, or that writing is set.
+// that holds mu sees both or neither, or that writing is set. While writing is set, a
+// reader may find the new state in Pebble and the old one in memory: View then reads
+// everything from Pebble.
 func (s *Store) write(commit func() error, change func()) error {
 	s.mu.Lock()
 	s.writing = true
@@ -260,6 +267,8 @@ func (s *Store) Flush(ctx context.Context) error {
 }
 
 // Rebind continues the projection with another log, which must begin after the cursor.
+// That is a stream which continues the old one's sequences, as after a restore. It is
+// flushed at once, since a crash would bring the old identity back.
 func (s *Store) Rebind(stream string) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -272,7 +281,8 @@ func (s *Store) Rebind(stream string) error {
 	return s.db.Flush()
 }
 
-// Identify binds an empty projection to a log.
+// Identify binds an empty projection to a log. It is not written: the first fold does
+// that.
 func (s *Store) Identify(stream string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,8 @@ const tallyStep = 256
 // ends must not descend. It calls step with the number of entries read since the
 // last call, and returns step's error.
 //
-// Since the total is known, it does not read the part that seems largest.
+// Since the total is known, it does not read the part that seems largest. A forecast asks
+// for many parts, and its cost is the entries that it reads.
 func (v *View) Tally(order Order, ends []int64, step func(entries int) error) (counts []int64, err error) {
 	total := v.stats.own
 	if order == ByTimestamp {
@@ -67,7 +68,8 @@ func (t *tally) bound(part int) []byte {
 
 // largest returns the part that takes more of the disk than all others together, if
 // there is one, else any: it bisects into the larger half. Memtables do not count;
-// they are small.
+// they are small. The estimate is by Pebble's table sizes and blocks. An error of it costs
+// time, not correctness: any part may be the one that is not counted.
 func (t *tally) largest() (part int, err error) {
 	low, high := 0, len(t.counts)
 	for high-low > 1 {

@@ -7,6 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
+// Writing whole copies the content into the memtable; an operand makes the next read
+// merge. Both give the same value, byte for byte.
 // A touch, a hold and a release change the head of a document and not its content. If the
 // content is in memory and small, the document is written whole. Else only its head is, as
 // a merge operand: Pebble puts it before the content when the document is read or
@@ -43,6 +45,7 @@ func (f *fold) keptBody(fact *Fact, prior Meta) (body []byte, err error) {
 // operandMark, twice, begins a merge operand. No document does: versions begin at 1.
 const operandMark = 0
 
+// appendOperand appends a merge operand: two bytes 0, then a head as in a document.
 func appendOperand(dst []byte, m Meta) []byte {
 	return appendHead(append(dst, operandMark, operandMark), m)
 }
@@ -68,12 +71,16 @@ var merger = &pebble.Merger{
 	},
 }
 
-// touches merges the operands of one document.
+// touches merges the operands of one document. Pebble may merge in any grouping: operands
+// among themselves, without the document, or with it. Only the newest head counts, so the
+// result is the same for each.
 type touches struct {
 	head     []byte // of the newest operand, with its mark; nil if there is none
 	document []byte // nil if it is not among the merged values
 }
 
+// MergeOlder adds a value that is older than all before. The first head it sees is the
+// newest.
 func (t *touches) MergeOlder(value []byte) error {
 	switch operand := len(value) > 0 && value[0] == operandMark; {
 	case !operand:
@@ -84,11 +91,15 @@ func (t *touches) MergeOlder(value []byte) error {
 	return nil
 }
 
+// MergeNewer adds a value that is newer than all before: an operand, since a document that
+// is set begins a new merge.
 func (t *touches) MergeNewer(value []byte) error {
 	t.head = append([]byte{}, value...)
 	return nil
 }
 
+// Finish returns the operand alone where the document is not among the values; a later
+// merge then combines them.
 func (t *touches) Finish(bool) ([]byte, io.Closer, error) {
 	if t.document == nil || t.head == nil {
 		return append(t.head, t.document...), nil, nil

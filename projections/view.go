@@ -9,7 +9,9 @@ import (
 
 // View is one collection at one position of the log; later folds do not change it.
 // It holds disk space: close it, after its iterators. It is not safe for concurrent
-// use.
+// use. Pebble and the store's memory change one after the other, so a View is made in two
+// ways: take copies the memory if no batch is being written, and load reads the moment
+// else. Both give one position; the first costs no reads.
 type View struct {
 	store      *Store
 	moment     moment
@@ -93,7 +95,8 @@ func (v *View) load(name schema.CollectionName) (ok bool, err error) {
 	return err == nil, err
 }
 
-// loadBehind finds the first change after settled that the lazy indexes lack.
+// loadBehind finds the first change after settled that the lazy indexes lack. Fewer than
+// Behind sequences may be of this collection: it counts the log's.
 func (v *View) loadBehind(settled uint64) error {
 	return firstMark(v.moment.iterate, v.collection.Incarnation, settled, func(it *pebble.Iterator) error {
 		v.behind = v.cursor.Seq - markSeq(it.Key()) + 1
@@ -155,6 +158,7 @@ func (v *View) Document(id []byte) (r Record, ok bool, err error) {
 	return r, ok, err
 }
 
+// documentKey appends the key of a document of the view.
 func (v *View) documentKey(dst, id []byte) []byte {
 	return append(documentKey(dst, v.collection.Incarnation, ""), id...)
 }

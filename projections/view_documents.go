@@ -44,7 +44,8 @@ func (d *Documents) Record() (Record, error) {
 }
 
 // rows iterates over the keys of a View with a prefix. A move returns true if it arrives
-// at one; false means the end or an Error.
+// at one; false means the end or an Error. It creates Pebble's iterator at the first move:
+// a query plan may make many and use few.
 type rows struct {
 	view                 *View
 	prefix, lower, upper []byte
@@ -102,4 +103,5 @@ func (r *rows) Close() error {
 	return err
 }
 
+// errClosed is the error of a move after Close.
 var errClosed = errors.New("projection: the iterator is closed")

@@ -9,7 +9,10 @@ import (
 
 // Due iterates over the documents of a View that have a deadline, in the order of deadline
 // and id: it merges both expiry orders. Next returns true if it arrives at a document; false
-// means the end or an Error.
+// means the end or an Error. The two orders differ by the policy: in one the second of a
+// key is the deadline, in the other the _ts, and the deadline later by defaultTtl. Each
+// side is sorted by deadline, since later is the same for all its entries. An order that
+// does not expire under the policy has no side.
 type Due struct {
 	sides []dueSide
 	at    *dueSide // nil before the first Next
@@ -27,7 +30,8 @@ type dueSide struct {
 
 // Due returns an iterator over the documents with a deadline in [from, until), unix
 // seconds. Of those due at from it returns only ids after the given one, all if that is
-// empty.
+// empty. The first bound needs care: an inheriting document's second is deadline minus
+// defaultTtl, which may lie before 1970, and keys hold no negative numbers.
 func (v *View) Due(from int64, after schema.DocumentID, until int64) *Due {
 	d := &Due{}
 	for _, order := range []Order{ByDeadline, ByTimestamp} {
@@ -58,9 +62,11 @@ func (s *dueSide) read(moved bool) {
 	}
 }
 
+// id returns the id of the entry at which the side is.
 func (s *dueSide) id() []byte { return s.rows.it.Key()[queueKeyBytes+8:] }
 
-// Next moves to the next document.
+// Next moves to the next document. Only the side that was returned last moves; the other
+// keeps its entry.
 func (d *Due) Next() bool {
 	for i := range d.sides {
 		if s := &d.sides[i]; !d.began || s == d.at {

@@ -17,6 +17,8 @@ type warnings struct {
 	deadlines []int64
 }
 
+// appendWarned appends deadlines as they are in E and G. Their number is not written: the
+// caller knows where they end.
 func appendWarned(dst []byte, deadlines []int64) []byte {
 	for _, at := range deadlines {
 		dst = binary.AppendVarint(dst, at)
@@ -40,6 +42,9 @@ func readWarned(value []byte) (deadlines []int64) {
 // it is not UTF-8.
 const warnedMark = 0xff
 
+// appendHold appends the value of a key G: the reason alone, or, after warnings,
+//
+//	ff | version uvarint | length uvarint | deadline varint… | reason
 func appendHold(dst []byte, w warnings, reason string) []byte {
 	if len(w.deadlines) > 0 {
 		list := appendWarned(nil, w.deadlines)
@@ -49,6 +54,7 @@ func appendHold(dst []byte, w warnings, reason string) []byte {
 	return append(dst, reason...)
 }
 
+// decodeHold reads what appendHold wrote.
 func decodeHold(value []byte) (version schema.Version, deadlines []int64, reason string, err error) {
 	if len(value) == 0 || value[0] != warnedMark {
 		return 0, nil, string(value), nil
@@ -62,7 +68,9 @@ func decodeHold(value []byte) (version schema.Version, deadlines []int64, reason
 	return schema.Version(v), readWarned(rest[:size]), string(rest[size:]), nil
 }
 
-// warn folds a DocumentExpiring. The document stays as it is.
+// warn folds a DocumentExpiring. The document stays as it is. It counts as foreign if the
+// version has ended, does not expire, or was warned of this deadline already: each
+// deadline of a version gives one warning.
 func (f *fold) warn(c *schema.Collection, fact *Fact) (fits bool, err error) {
 	e := fact.Event
 	f.key = documentKey(f.key[:0], c.Incarnation, e.ID)
