@@ -7,7 +7,20 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// builder turns an expression into predicates.
+// builder turns an expression into predicates. It divides a condition into what runs here
+// and what runs in CEL. For
+//
+//	doc.total > params.min && doc.name.matches('^A') && !doc.gone
+//
+// it makes
+//
+//	and{comparison{/total > min}, celPredicate{matches}, not{truth{/gone}}}
+//
+// A native predicate reads the bytes of the document; CEL first has to convert the values
+// that it reads.
+//
+// Paths are numbered in slots, so that one pass over a document finds the values of all of
+// them.
 type builder struct {
 	*compiler
 	info      *ast.SourceInfo
@@ -17,6 +30,8 @@ type builder struct {
 	lastID    int64
 }
 
+// predicate returns the predicate of an expression. What it does not know goes to CEL, a
+// whole subtree at a time.
 func (b *builder) predicate(e ast.Expr) (predicate, error) {
 	if path, ok := documentPath(e); ok && len(path) > 0 {
 		return truth{b.slots.of(path)}, nil
@@ -78,7 +93,9 @@ func (b *builder) logical(c ast.CallExpr) (predicate, error) {
 	return choice{parts[0], parts[1], parts[2]}, nil
 }
 
-// native returns the predicate for a call that needs no CEL, or nil.
+// native returns the predicate for a call that needs no CEL, or nil. A comparison needs a
+// path on one side and a constant on the other, or two paths; any other operand could be
+// of a type that only CEL has.
 func (b *builder) native(c ast.CallExpr) predicate {
 	name, args := c.FunctionName(), c.Args()
 	if c.IsMemberFunction() {

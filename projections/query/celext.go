@@ -12,7 +12,9 @@ import (
 )
 
 // extensions returns CEL's extensions for strings and math, bounded, and for all numbers
-// of JSON. Their later versions only add costs, which callCost has.
+// of JSON. Their later versions only add costs, which callCost has. CEL's string functions
+// cost up to the product of their arguments, and nothing bounds a result: s.replace('a',
+// s) squares the length of s. Those below refuse before they allocate.
 func extensions() []cel.EnvOption {
 	options := []cel.EnvOption{ext.Strings(ext.StringsVersion(4)), ext.Math(ext.MathVersion(2))}
 	// The time or the result of CEL's own is up to the product of their arguments.
@@ -62,9 +64,11 @@ func extensions() []cel.EnvOption {
 	return options
 }
 
+// textAt returns an argument that CEL has checked to be a string.
 func textAt(args []ref.Val, i int) string { return string(args[i].(types.String)) }
 
-// find is indexOf, or lastIndexOf if last is set.
+// find is indexOf, or lastIndexOf if last is set. Positions count runes, as CEL's do. So a
+// position given is first turned into bytes, and the result back.
 func find(args []ref.Val, last bool) ref.Val {
 	s, part := textAt(args, 0), textAt(args, 1)
 	from := 0
@@ -104,6 +108,7 @@ func atMost(n int, args []ref.Val, i int) int {
 	return n
 }
 
+// replace is CEL's, with a result of at most maxTextBytes.
 func replace(args ...ref.Val) ref.Val {
 	s, old, with := textAt(args, 0), textAt(args, 1), textAt(args, 2)
 	n := atMost(strings.Count(s, old), args, 3)
@@ -113,6 +118,7 @@ func replace(args ...ref.Val) ref.Val {
 	return types.String(strings.Replace(s, old, with, n))
 }
 
+// split is CEL's, with at most maxElements parts.
 func split(args ...ref.Val) ref.Val {
 	s, by := textAt(args, 0), textAt(args, 1)
 	n := atMost(strings.Count(s, by)+1, args, 2)
@@ -122,6 +128,7 @@ func split(args ...ref.Val) ref.Val {
 	return plain.NativeToValue(strings.SplitN(s, by, n))
 }
 
+// join is CEL's, with a result of at most maxTextBytes.
 func join(args ...ref.Val) ref.Val {
 	var by, between string
 	if len(args) > 1 {

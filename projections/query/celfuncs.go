@@ -14,11 +14,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Functions that replace the operators of a condition, or read the document. They
-// begin with @, so that no expression can name them.
+// Functions that replace the operators of a condition, or read the document. They begin
+// with @, so that no expression can name them.
 //
-// CEL stops at the first error; in a condition an error is false. So the functions
-// that return a boolean accept errors as arguments.
+// CEL stops at the first error; in a condition an error is false. So the functions that
+// return a boolean accept errors as arguments: CEL calls those "non-strict". For a
+// document without a,
+//
+//	doc.a > 1            @gt(@path(doc, 0), 1)     false, not an error
+//	!(doc.a > 1)         !@true(@gt(…))            true
+//	doc.a + 1 > 1        @gt(@add(…), 1)           false: @add is strict and returns the error
 const (
 	fnPath     = "@path"     // (doc, slot): the value at a path
 	fnParam    = "@param"    // (doc, slot): the value at a path below params
@@ -79,7 +84,8 @@ func modulo(a, b ref.Val) ref.Val {
 // one repeatedly.
 const maxTextBytes = 4 << 20
 
-// functions returns the declarations of all these functions for CEL.
+// functions returns the declarations of all these functions for CEL. Each has one overload
+// for any types, since the types depend on the document.
 func functions() (options []cel.EnvOption) {
 	binary := func(name string, nonStrict bool, f func(a, b ref.Val) ref.Val) {
 		overload := []cel.OverloadOpt{cel.BinaryBinding(f)}
@@ -149,7 +155,9 @@ func (l countedList) Get(index ref.Val) ref.Val {
 	return l.Lister.Get(index)
 }
 
-// related reports whether "a r b" is true.
+// related reports whether "a r b" is true. related follows operand.compare and equal
+// wherever both sides are JSON, so that a condition means the same whether CEL or a native
+// predicate tests it.
 func related(r relation, a, b ref.Val) bool {
 	if types.IsUnknownOrError(a) || types.IsUnknownOrError(b) {
 		return false
@@ -186,6 +194,7 @@ func arithmetic(apply func(a, b ref.Val) ref.Val, a, b ref.Val) ref.Val {
 	return apply(a, b)
 }
 
+// textBytes returns the length of a string or of bytes, 0 for any other value.
 func textBytes(v ref.Val) int {
 	switch v := v.(type) {
 	case types.String:
@@ -196,6 +205,8 @@ func textBytes(v ref.Val) int {
 	return 0
 }
 
+// isNumber reports whether a value has one of the types in which CEL has the numbers of
+// JSON.
 func isNumber(v ref.Val) bool {
 	switch v.(type) {
 	case types.Int, types.Uint, types.Double:
@@ -226,7 +237,8 @@ func isMember(a, b ref.Val) bool {
 }
 
 // callCost makes the cost of a call proportional to the bytes it reads and makes, so that the
-// limit on cost limits time.
+// limit on cost limits time. The cost of one call is at least 1 and at most about
+// maxElements. Its unit is that of CEL: an element, or 10 bytes of text.
 type callCost struct{}
 
 func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {

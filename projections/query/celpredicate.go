@@ -12,12 +12,16 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// celPredicate is a part of a condition that CEL evaluates.
+// celPredicate is a part of a condition that CEL evaluates. It is a subtree of the
+// condition as a CEL program. A program without macros takes a time that its cost bounds,
+// so only those with macros check the context while they run.
 type celPredicate struct {
 	program cel.Program
 	loops   bool // has macros, which may take long
 }
 
+// byCEL compiles an expression that no native predicate covers. Expression ids go on from
+// b.lastID, so that they are unique in the condition.
 func (b *builder) byCEL(e ast.Expr) (predicate, error) {
 	w := &rewriter{ExprFactory: ast.NewExprFactory(), slots: b.slots, params: b.params, last: b.lastID}
 	rewritten := w.value(e)
@@ -38,6 +42,8 @@ func (b *builder) byCEL(e ast.Expr) (predicate, error) {
 	return p, nil
 }
 
+// test is false for any error of CEL. An exceeded limit is not one of the condition but of
+// the query: it goes to e.err and ends the query.
 func (p celPredicate) test(e *evaluation) bool {
 	if e.err != nil {
 		return false

@@ -35,6 +35,8 @@ var plain = adapter{Adapter: types.DefaultTypeAdapter}
 // macro could convert the same value repeatedly and keep the results.
 const maxTakenApart = 32 << 20
 
+// NativeToValue implements types.Adapter. Elements and members of a list or map come
+// through here when CEL reads them.
 func (a adapter) NativeToValue(value any) ref.Val {
 	if v, ok := value.(values.Value); ok {
 		return a.value(v)
@@ -42,6 +44,8 @@ func (a adapter) NativeToValue(value any) ref.Val {
 	return a.Adapter.NativeToValue(value)
 }
 
+// value converts one value; an array or object is taken apart into its parts, which stay
+// JSON. It reports work as it goes, so that other queries run during a long conversion.
 func (a adapter) value(v values.Value) ref.Val {
 	if a.worked == nil {
 		a.worked = func(int) {}
@@ -99,8 +103,10 @@ func number(v values.Value) ref.Val {
 	return types.Uint(magnitude)
 }
 
-// operandOfResult returns a result of CEL as an operand, if it is a number, a string,
-// a boolean or null. An error has the kind Missing.
+// operandOfResult returns a result of CEL as an operand, if it is a number, a string, a
+// boolean or null. An error has the kind Missing: it equals nothing. ok is false for what
+// JSON lacks, such as NaN and timestamps, and for lists and maps, which have no operand
+// here.
 func operandOfResult(v ref.Val) (o operand, ok bool) {
 	switch v := v.(type) {
 	case types.Int:
@@ -145,6 +151,7 @@ func resultsEqual(a, b ref.Val) bool {
 	return equalWithin(a, b, &left)
 }
 
+// equalWithin subtracts each comparison from left, nested ones included.
 func equalWithin(a, b ref.Val, left *int) bool {
 	if *left--; *left < 0 {
 		refuse()

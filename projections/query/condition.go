@@ -13,10 +13,17 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// condition is a compiled where. It may be used by several goroutines.
+// condition is a compiled where. It holds no document and no params, so several goroutines
+// may use it, and a cache keeps it; an evaluation binds it to both.
 //
-// && || ! and comparisons of a path with a constant are evaluated here, directly on
-// the document's JSON; CEL evaluates the rest.
+// && || ! and comparisons of a path with a constant are evaluated here, directly on the
+// document's JSON; CEL evaluates the rest. A condition goes through these steps:
+//
+//	text ─► parse ─► unusable, parameters, footprint ─► copy ─► check (loosened) ─► predicates
+//	         CEL                lapse                            CEL        builder, rewriter
+//
+// CEL checks one copy for unknown names and wrong calls; the predicates are made of the
+// other, which loosen has not changed.
 type condition struct {
 	predicate  predicate
 	names      []string // of its paths, as JSON pointers, by slot
@@ -27,7 +34,9 @@ type condition struct {
 	footprint  int // bytes, estimated
 }
 
-// compiler compiles conditions.
+// compiler compiles conditions. There are two languages. Clients write in language;
+// machine adds the functions with @ that the rewriter puts in. So a client cannot call
+// those.
 type compiler struct {
 	nesting int // of conditions, at most
 
@@ -69,7 +78,8 @@ const maxRegexProgram = 250
 // maxNodes bounds an expression after macro expansion.
 const maxNodes = 20_000
 
-// compile compiles a condition. The error names the fault on one line.
+// compile compiles a condition. The error names the fault on one line. The order of the
+// checks matters: all that bounds the work of the next step comes before it.
 func (c *compiler) compile(where string) (*condition, error) {
 	parsed, issues := c.language.Parse(where)
 	if issues.Err() != nil {
@@ -113,7 +123,9 @@ func (c *compiler) compile(where string) (*condition, error) {
 }
 
 // loosen makes CEL check names and functions but not operand types, which depend on
-// the document.
+// the document. It wraps each operand of an operator in dyn(). Without it CEL would refuse
+// size(doc.a) == 1.5: its == needs two operands of one type, where JSON has only one type
+// of number.
 func loosen(native *ast.AST) {
 	factory, last := ast.NewExprFactory(), ast.MaxID(native)
 	ast.PostOrderVisit(native.Expr(), ast.NewExprVisitor(func(e ast.Expr) {

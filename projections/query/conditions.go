@@ -11,7 +11,9 @@ import (
 const conditionsBytes = 16 << 20
 
 // Conditions is a cache of compiled conditions, bounded by their estimated memory.
-// Engines may share it.
+// Engines may share it. A program sends the same few conditions over and over, with
+// different params; a compiled one depends on no params. The least recently used ones go
+// first.
 type Conditions struct {
 	mu       sync.Mutex
 	compiled *simplelru.LRU[conditionKey, *condition]

@@ -9,7 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// constantSource is the origin of a constant: the expression, or params.
+// constantSource is the origin of a constant: the expression, or params. For where doc.a
+// in [1, params.b] there is one source, a list with two members: the literal 1 and the
+// path ["b"] in params.
 type constantSource struct {
 	literal  operand
 	members  []constantSource // of a list
@@ -18,7 +20,9 @@ type constantSource struct {
 	inParams bool
 }
 
-// constant is a constant resolved for a query's params.
+// constant is a constant resolved for a query's params. Short lists are compared one by
+// one, since that decodes only as much of a value as differs. Beyond fewMembers a value's
+// key is looked up in keys.
 type constant struct {
 	operand
 	members []operand       // of a list
@@ -29,7 +33,8 @@ type constant struct {
 // fewMembers is the longest list whose members are compared one by one.
 const fewMembers = 8
 
-// add adds a member to a list.
+// add adds a member to a list. Duplicates are dropped beyond fewMembers only: below they
+// cost less than finding them.
 func (c *constant) add(o operand) {
 	if o.kind == values.Missing {
 		c.broken = true
@@ -82,6 +87,8 @@ func (b *builder) constant(e ast.Expr, list bool) (index int, ok bool) {
 	return len(b.constants) - 1, true
 }
 
+// constantOf returns the source of a constant expression; ok is false for any other
+// expression.
 func constantOf(e ast.Expr, list bool) (constantSource, bool) {
 	if path, ok := pathBelow(varParams, e); ok && len(path) > 0 {
 		return constantSource{path: path, inParams: true, list: list}, true
@@ -104,7 +111,8 @@ func constantOf(e ast.Expr, list bool) (constantSource, bool) {
 	return constantSource{}, false
 }
 
-// bind resolves the constants for a query's params, an object or nil.
+// bind resolves the constants for a query's params, an object or nil. A missing single
+// constant stays Missing: each comparison with it is false, and its negation true.
 func (c *condition) bind(params values.Value) ([]constant, *schema.Error) {
 	bound := make([]constant, len(c.constants))
 	room := maxParams

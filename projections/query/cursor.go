@@ -7,9 +7,17 @@ import (
 	"encoding/binary"
 )
 
-// A cursor is a position in the order of a query, with a code that authenticates it
-// for that query under the secret. It names no time or process, so it stays valid over
-// restarts.
+// A cursor is a position in the order of a query, with a code that authenticates it for
+// that query under the secret. Its bytes, before base64url without padding:
+//
+//	code, 16 bytes | version 1 | uvarint length of the sort key | sort key | id
+//
+// The code is the beginning of HMAC-SHA-256 (RFC 2104) over the query and what follows the
+// code. So a client can neither make a cursor nor use one with another query, where its
+// key would be in another order.
+//
+// It names no time or process: it stays valid over restarts and on every process that has
+// the secret. It keeps nothing on the server, so a client may send it twice or never.
 
 const (
 	cursorVersion   = 1
@@ -21,7 +29,9 @@ const (
 type sealer struct{ secret []byte }
 
 // code authenticates everything that decides which documents a query returns in which
-// order.
+// order. Each part is preceded by its length, so that no two queries give the same bytes.
+// A member of a request that is absent adds nothing, so a new member does not invalidate
+// cursors.
 func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
 	h := hmac.New(sha256.New, s.secret)
 	part := func(b []byte) {
@@ -64,7 +74,8 @@ func sealedSize(p position) int {
 }
 
 // open returns the position of the request's cursor; ok is false if the cursor is not of
-// this query.
+// this query. The encoding must be the one that seal writes: Strict refuses spare bits,
+// and the length refuses line breaks, which the decoder skips.
 func (s sealer) open(incarnation uint64, r *request) (p position, ok bool) {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(r.cursor)
 	if err != nil || base64.RawURLEncoding.EncodedLen(len(data)) != len(r.cursor) || len(data) <= cursorCode || data[cursorCode] != cursorVersion {

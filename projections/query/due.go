@@ -10,7 +10,9 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// due is the part of a request that asks for documents by their deadline.
+// due is the part of a request that asks for documents by their deadline. A deadline is a
+// whole second. For {"from":"24h","until":"2015-05-17T10:05:03.5Z"} from is relative to
+// now, and until is 10:05:04: rounding up excludes no deadline that is before it.
 type due struct {
 	from, until moment
 	text        values.Value // as written, for the cursor
@@ -22,6 +24,7 @@ type moment struct {
 	seconds         int64
 }
 
+// at returns the second, or otherwise if the request leaves it out.
 func (m moment) at(now, otherwise int64) int64 {
 	switch {
 	case !m.given:
@@ -32,6 +35,7 @@ func (m moment) at(now, otherwise int64) int64 {
 	return m.seconds
 }
 
+// parseDue reads the member due.
 func (r *request) parseDue(value values.Value) error {
 	r.due = &due{text: value}
 	fault := schema.ReadObject("the object", value,
@@ -42,6 +46,8 @@ func (r *request) parseDue(value values.Value) error {
 	return nil
 }
 
+// parse reads from or until; relative times stay relative, so that a page later in time
+// asks for the same span from its own now.
 func (m *moment) parse(v values.Value) error {
 	switch v.Kind() {
 	case values.Number:
@@ -63,7 +69,8 @@ func (m *moment) parse(v values.Value) error {
 }
 
 // eachDue is each for a request by deadline: it visits by deadline and id, and the key of
-// a position is the deadline.
+// a position is the deadline. Only the id of a position counts among documents due at the
+// deadline of the key.
 func (r *run) eachDue(after *position, visit func(*candidate) (bool, error)) (err error) {
 	// Documents due by now are expired.
 	from := max(r.request.due.from.at(r.now, 0), r.now+1)

@@ -1,10 +1,23 @@
-// Package query answers queries over the documents of a collection: a condition in
-// CEL, an order, a page of results or a count.
+// Package query answers queries over the documents of a collection: a condition in CEL, an
+// order, a page of results or a count.
 //
-// A query reads a View at one position of the log, and returns only live documents:
-// it checks deadlines itself, again before it replies, and never waits for a sweep.
-// It uses an index on a path of the condition or the order if there is one; otherwise
-// it scans every document.
+// A query reads a View at one position of the log, and returns only live documents: it
+// checks deadlines itself, again before it replies with a page, and never waits for a
+// sweep. It uses an index on a path of the condition or the order if there is one;
+// otherwise it scans every document.
+//
+// The way of a query, by file:
+//
+//	request.go        body ─► request
+//	condition.go      where ─► condition, from the cache in conditions.go
+//	evaluation.go     condition and params ─► a test of documents
+//	plan.go           condition and order ─► accesses, and the choice of one
+//	walk.go, rows.go  access ─► candidates: live documents that match
+//	run.go, top.go    candidates ─► in order, up to the limit
+//	page.go           documents ─► bytes of the reply, with a cursor of cursor.go
+//
+// Work is bounded by Limits, and divided into slices so that queries share the processors
+// fairly.
 package query
 
 import (
@@ -74,7 +87,8 @@ type Ask struct {
 }
 
 // Answer answers a query. The error is a *schema.Error if the query is invalid or
-// exceeds a limit.
+// exceeds a limit. The view stays open for the whole query: what is folded meanwhile does
+// not change a page.
 func (e *Engine) Answer(ctx context.Context, store *projections.Store, ask Ask) (reply Reply, err error) {
 	q, fault := parseRequest(ask.Body)
 	if fault != nil {
@@ -131,7 +145,8 @@ func (e *Engine) condition(r *request) (*condition, *schema.Error) {
 	return c, fault
 }
 
-// compiled returns a compiled condition.
+// compiled returns a compiled condition. Two queries may compile the same condition at the
+// same time; the cache keeps the last one.
 func (e *Engine) compiled(where string) (*condition, *schema.Error) {
 	if len(where) > e.limits.ExpressionBytes {
 		return nil, schema.ErrBadQuery.With("where has %d bytes: at most %d are allowed", len(where), e.limits.ExpressionBytes)
@@ -174,7 +189,8 @@ func (l Limits) explain(err error) error {
 	return err
 }
 
-// appendPlan appends the plan, for a request with explain.
+// appendPlan appends the plan, for a request with explain. It names the indexes under
+// construction, since no plan uses them yet.
 func (r *run) appendPlan(dst []byte, returned int) []byte {
 	dst = append(dst, `,"plan":{"index":`...)
 	switch {

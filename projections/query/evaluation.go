@@ -12,7 +12,8 @@ import (
 )
 
 // evaluation tests a condition with its params on one document after the other. CEL
-// reads its variables from it.
+// reads its variables from it. It is a query's own and not safe for concurrent use. What
+// it allocates is reused for the next document.
 type evaluation struct {
 	*condition
 	constants []constant
@@ -54,7 +55,8 @@ func (c *condition) evaluate(ctx context.Context, params values.Value, worked fu
 }
 
 // matches reports whether the condition is true for a document. An error means that a
-// limit was exceeded.
+// limit was exceeded. Everything of the document before goes first: results, the found
+// values, the budget of bytes.
 func (e *evaluation) matches(r projections.Record) (bool, error) {
 	e.body, e.ts, e.version, e.searched, e.whole = r.Body, r.TS, r.Version, false, nil
 	clear(e.results)
@@ -73,7 +75,9 @@ func (e *evaluation) over() bool {
 	return e.err != nil
 }
 
-// value returns the document's value at a path of the condition.
+// value returns the document's value at a path of the condition. It searches the document
+// once, at the first path that a test needs. A condition like doc.a == 1 || doc.b == 2 so
+// finds both in one pass, though b may not be needed.
 func (e *evaluation) value(slot int) values.Value {
 	if !e.searched {
 		e.paths.Find(e.body, e.ts, uint64(e.version), &e.found)

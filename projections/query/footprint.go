@@ -11,7 +11,8 @@ import (
 )
 
 // maxFootprint bounds the memory of a compiled condition, in bytes. It matters for regular
-// expressions only: one of 12 bytes can compile to 2 MB.
+// expressions only: one of 12 bytes can compile to 2 MB. The bound is of memory that
+// outlives the query: conditions stay in the cache.
 const maxFootprint = 3 << 20
 
 // Bytes that a compiled condition has at most for each of its parts, as measured.
@@ -59,6 +60,8 @@ func patternsFootprint(arg ast.Expr) (bytes int) {
 	return bytes
 }
 
+// patternFootprint returns an upper estimate of the bytes of one compiled regular
+// expression.
 func patternFootprint(pattern string) int {
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -74,7 +77,8 @@ func patternFootprint(pattern string) int {
 }
 
 // programSize returns at least as many instructions as a regular expression compiles to,
-// and the runes of its literals and classes, which all repetitions share.
+// and the runes of its literals and classes, which all repetitions share. A repetition is
+// unrolled by the compiler: a{100} has a hundred times the instructions of a.
 func programSize(re *syntax.Regexp) (instructions, runes int) {
 	if re.Op == syntax.OpLiteral {
 		return len(re.Rune), len(re.Rune)

@@ -7,7 +7,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// operand is a value prepared for many comparisons.
+// operand is a value prepared for many comparisons. Comparing one constant with a million
+// documents decodes the constant once.
 type operand struct {
 	kind values.Kind
 	real values.Real // of a number
@@ -15,6 +16,7 @@ type operand struct {
 	key  []byte      // of an array or object, see values.AppendKey
 }
 
+// operandOf prepares a value. The text shares the value's memory unless it has escapes.
 func operandOf(v values.Value) operand {
 	o := operand{kind: v.Kind()}
 	switch o.kind {
@@ -41,6 +43,7 @@ func (o *operand) appendKey(dst []byte) []byte {
 	return append(dst, byte(o.kind))
 }
 
+// isBool reports whether the kind is that of a boolean.
 func isBool(k values.Kind) bool { return k == values.False || k == values.True }
 
 // equal reports whether o and p are the same value. Missing equals nothing, not even
@@ -76,7 +79,8 @@ func (o *operand) compare(p *operand) (c int, ok bool) {
 	return 0, false
 }
 
-// valueEquals is operandOf(v).equal(o), decoding no more of v than necessary.
+// valueEquals is operandOf(v).equal(o), decoding no more of v than necessary. A key is
+// compared up to the length of the operand's key: a longer value cannot be equal.
 func valueEquals(v values.Value, o *operand) bool {
 	kind := v.Kind()
 	if kind != o.kind || kind == values.Missing {

@@ -6,7 +6,14 @@ import (
 )
 
 // page holds the documents of a reply as they are sent, so that the size of a reply
-// bounds the memory of a query.
+// bounds the memory of a query. The bytes of one page, as they grow:
+//
+//	{"documents":[  row , row , row   ]  ,"cursor":"…"   ,"plan":{…}  }
+//	               start end            only if more      explain
+//
+// A page has room for its cursor at any time: fit is the number of rows after which a
+// cursor still fits. Only when another document follows is a cursor needed, and then rows
+// beyond fit are dropped.
 type page struct {
 	run  *run
 	body []byte // up to the last document
@@ -27,6 +34,7 @@ type pageRow struct {
 	deadline   schema.Deadline
 }
 
+// newPage returns an empty page. Its tail reserves what finish appends.
 func (r *run) newPage() *page {
 	p := &page{run: r, body: append(make([]byte, 0, pageBytes), pageStart...), rows: make([]pageRow, 0, min(r.request.limit, pageRows)), tail: len("]}")}
 	if r.request.explain {

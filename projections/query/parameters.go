@@ -13,7 +13,8 @@ import (
 )
 
 // parameters returns the members that params must have: those that the expression names, as
-// params.a or params['a'], and does not ask for by has(params.a).
+// params.a or params['a'], and does not ask for by has(params.a). A name that has() asks
+// for anywhere is optional everywhere, since the expression may test it before it uses it.
 func parameters(e ast.Expr) (names []string, err error) {
 	optional := map[string]bool{}
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {

@@ -9,7 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// access is one way to read the documents that may match.
+// access is one way to read the documents that may match. An access is either a scan, a
+// list of ids, or spans of one index. Its flags say what the run can save: exact the
+// reading of documents, single and ordered the sort.
 type access struct {
 	index projections.Index
 	scan  bool     // no index: all documents, by id
@@ -27,7 +29,9 @@ type access struct {
 
 var scan = access{scan: true}
 
-// planner finds the possible accesses of a query.
+// planner finds the possible accesses of a query. It plans by the top-level && alone: each
+// part must be true, so each part alone narrows the documents. A part below || or !
+// narrows nothing.
 type planner struct {
 	ctx       context.Context
 	view      *projections.View
@@ -61,7 +65,9 @@ func (c *condition) conjuncts() []predicate {
 }
 
 // plan returns the accesses that narrow the query, and the one in its order, nil if
-// there is none; it may be one of the former.
+// there is none; it may be one of the former. An id beats every index: it reads at most
+// the documents named. Two conditions on one path, such as doc.a > 1 && doc.a < 9, are one
+// access with the intersection of their spans.
 func (p *planner) plan() (narrow []*access, ordered *access, err error) {
 	if p.special {
 		return nil, nil, nil
@@ -204,7 +210,8 @@ const (
 
 // choose returns the access that reads the fewest documents. If there are several, it
 // counts the entries of each that narrows the query, up to a bound; beyond it, an
-// access in the query's order is better, since it needs no sort.
+// access in the query's order is better, since it needs no sort. Counting costs at most
+// maxProbe entries for each access.
 func (p *planner) choose(narrow []*access, ordered *access, limit int) (*access, error) {
 	switch {
 	case len(narrow) == 0 && ordered == nil:
@@ -234,7 +241,8 @@ func (p *planner) choose(narrow []*access, ordered *access, limit int) (*access,
 	return best, nil
 }
 
-// count counts the entries of an access, up to most.
+// count counts the entries of an access, up to most. It counts entries, not documents:
+// overdue ones are included, and in MemberSpace one document may have several entries.
 func (p *planner) count(a *access, most int) (n int, err error) {
 	for _, s := range a.spans {
 		if err := p.ctx.Err(); err != nil {

@@ -19,6 +19,7 @@ type position struct {
 	key, id []byte
 }
 
+// compare orders positions as the query does.
 func (p position) compare(q position) int {
 	if c := bytes.Compare(p.key, q.key); c != 0 {
 		return c
@@ -26,6 +27,7 @@ func (p position) compare(q position) int {
 	return bytes.Compare(p.id, q.id)
 }
 
+// clone copies a position into one allocation.
 func (p position) clone() position {
 	both := append(append(make([]byte, 0, len(p.key)+len(p.id)), p.key...), p.id...)
 	return position{both[:len(p.key):len(p.key)], both[len(p.key):]}
@@ -47,6 +49,7 @@ type sorter struct {
 	key   []byte
 }
 
+// newSorter returns a sorter of the query's order; worked is told of bytes that it skips.
 func newSorter(orderBy []order, worked func(bytes int)) *sorter {
 	s := &sorter{}
 	s.found.Passed = worked
@@ -103,6 +106,7 @@ func (p position) encodedSize() int {
 	return binary.PutUvarint(length[:], uint64(len(p.key))) + len(p.key) + len(p.id)
 }
 
+// decodePosition reads what encode wrote; the result shares its memory.
 func decodePosition(data []byte) (p position, ok bool) {
 	length, n := binary.Uvarint(data)
 	if n <= 0 || length > uint64(len(data)-n) {

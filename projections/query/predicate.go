@@ -7,11 +7,15 @@ import (
 )
 
 // predicate is a condition in two-valued logic: an error, or a missing value, is
-// false, and its negation true.
+// false, and its negation true. So the tests below return a boolean and no error. Where a
+// limit is exceeded they set e.err and return anything: whoever called test looks at
+// e.err.
 type predicate interface {
 	test(e *evaluation) bool
 }
 
+// These join predicates as && || ! and ?: do. CEL's own && and || may be true or false
+// although one side is an error; that is the same here, since an error is false.
 type (
 	always bool
 	not    struct{ of predicate }
@@ -23,6 +27,7 @@ type (
 func (p always) test(*evaluation) bool { return bool(p) }
 func (p not) test(e *evaluation) bool  { return !p.of.test(e) }
 
+// test stops at the first part that is false, and looks at the context after each.
 func (p and) test(e *evaluation) bool {
 	for _, part := range p {
 		if !part.test(e) || e.over() {
@@ -85,6 +90,7 @@ func (p oneOf) test(e *evaluation) bool {
 // of a member of the object.
 type member struct{ constant, slot int }
 
+// An object's members count by name, as in CEL's maps.
 func (p member) test(e *evaluation) (found bool) {
 	v, o := e.value(p.slot), &e.constants[p.constant].operand
 	v.Elements(func(element values.Value) bool {

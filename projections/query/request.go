@@ -83,6 +83,8 @@ func custom(name string, parse func(values.Value) error) schema.Member {
 	}}
 }
 
+// parseParams reads the member params. Its members are checked when the condition is
+// known.
 func (r *request) parseParams(value values.Value) error {
 	if r.params = value; value.Kind() != values.Object {
 		return errors.New("use an object")
@@ -93,6 +95,7 @@ func (r *request) parseParams(value values.Value) error {
 	return nil
 }
 
+// parseIDPrefix reads the member idPrefix.
 func (r *request) parseIDPrefix(value values.Value) error {
 	if fault := schema.Text("idPrefix", &r.idPrefix).Read(value); fault != nil || r.idPrefix == "" || len(r.idPrefix) > schema.MaxIDBytes {
 		return fmt.Errorf("use a string of 1 to %d bytes, the first ones of the ids", schema.MaxIDBytes)
@@ -100,6 +103,7 @@ func (r *request) parseIDPrefix(value values.Value) error {
 	return nil
 }
 
+// parseOrderBy reads the member orderBy.
 func (r *request) parseOrderBy(value values.Value) (err error) {
 	form := errors.New(`use a list like [{"path":"/total","desc":true}]`)
 	if value.Kind() != values.Array {
@@ -121,6 +125,8 @@ func (r *request) parseOrderBy(value values.Value) (err error) {
 	return err
 }
 
+// parseSelect reads the member select; an empty list selects everything, as if it were
+// absent.
 func (r *request) parseSelect(value values.Value) (err error) {
 	form := errors.New(`use a list of paths like ["/id","/address/city"]`)
 	if value.Kind() != values.Array {

@@ -19,18 +19,28 @@ const (
 	varParams   = "params"
 )
 
-// rewriter turns an expression into two-valued logic over paths of a document.
+// rewriter turns an expression into two-valued logic over paths of a document. It makes
+// the part of a condition that CEL evaluates. The paths become calls that read a slot, the
+// operators calls of functions that accept errors:
+//
+//	doc.items.exists(i, i.price > params.min)
+//	    ─► @range(doc, @path(doc, 0)).exists(i, @gt(i.price, @param(doc, 0)))
+//
+// It only makes new expressions, each with an id of its own, and never changes the old
+// ones.
 type rewriter struct {
 	ast.ExprFactory
 	slots, params *slots // of paths below doc and params
 	last          int64  // expression id
 }
 
+// id returns the id of a new expression.
 func (w *rewriter) id() int64 {
 	w.last++
 	return w.last
 }
 
+// call returns a call of a function.
 func (w *rewriter) call(function string, args ...ast.Expr) ast.Expr {
 	return w.NewCall(w.id(), function, args...)
 }
@@ -38,6 +48,7 @@ func (w *rewriter) call(function string, args ...ast.Expr) ast.Expr {
 // isTrue rewrites an operand of a logical operator, so that anything but true is false.
 func (w *rewriter) isTrue(e ast.Expr) ast.Expr { return w.call(fnTrue, e) }
 
+// path returns a call that reads a path of the document by its slot.
 func (w *rewriter) path(function string, path []string) ast.Expr {
 	slot := w.NewLiteral(w.id(), types.Int(w.slots.of(path)))
 	return w.call(function, w.NewIdent(w.id(), varDocument), slot)
@@ -88,6 +99,7 @@ func (w *rewriter) value(e ast.Expr) ast.Expr {
 	return w.CopyExpr(e)
 }
 
+// all rewrites expressions.
 func (w *rewriter) all(es []ast.Expr) (out []ast.Expr) {
 	for _, e := range es {
 		out = append(out, w.value(e))
@@ -95,6 +107,8 @@ func (w *rewriter) all(es []ast.Expr) (out []ast.Expr) {
 	return out
 }
 
+// function rewrites a call. What CEL returns as a boolean but may be an error, such as
+// matches on a number, becomes false by isTrue.
 func (w *rewriter) function(c ast.CallExpr) ast.Expr {
 	args := w.all(c.Args())
 	if c.IsMemberFunction() {
@@ -135,6 +149,8 @@ func (w *rewriter) function(c ast.CallExpr) ast.Expr {
 // difference.
 func documentPath(e ast.Expr) ([]string, bool) { return pathBelow(varDocument, e) }
 
+// pathBelow returns the path below a variable. A name like '0' is left to CEL: in an array
+// it is no index there, while in a JSON pointer it is.
 func pathBelow(variable string, e ast.Expr) ([]string, bool) {
 	var operand ast.Expr
 	var name string
@@ -175,10 +191,12 @@ func presencePath(e ast.Expr) ([]string, bool) {
 	return append(path, e.AsSelect().FieldName()), ok
 }
 
-// unusable returns an error for a valid CEL expression that lapse refuses: a macro
-// variable named doc or params, since paths would ignore that it hides these, and a map
-// with keys that are not literals. In {x: x}, {y: y} and so on each map doubles the type,
-// and with it the time to check it.
+// unusable returns an error for a valid CEL expression that lapse refuses:
+//
+//   - a macro variable named doc or params: paths would ignore that it hides these
+//   - a map with keys that are not literals: in {x: x}, {y: y} and so on each map doubles
+//     the type, and with it the time to check it
+//   - format: nothing bounds its result
 func unusable(e ast.Expr) (err error) {
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
 		switch e.Kind() {
@@ -209,6 +227,7 @@ type slots struct {
 	names    []string // of the pointers
 }
 
+// of returns the slot of a path, a new one if the condition has not named it yet.
 func (s *slots) of(path []string) int {
 	name := values.Pointer(path).String()
 	if slot := slices.Index(s.names, name); slot >= 0 {

@@ -7,7 +7,9 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// candidate is a live document that matches; its memory is valid until the next one.
+// candidate is a live document that matches; its memory is valid until the next one. Its
+// id, and the record if it was read, belong to the iterator below. Who keeps one, copies
+// it.
 type candidate struct {
 	run   *run
 	id    []byte
@@ -16,7 +18,8 @@ type candidate struct {
 	key   []byte // of its position, for a request by deadline
 }
 
-// record returns the document; ok is false if it does not exist.
+// record returns the document; ok is false if it does not exist. A document of an exact
+// access is read here, only when the page needs it: a count reads none.
 func (c *candidate) record() (projections.Record, bool, error) {
 	if c.read {
 		return c.found, true, nil
@@ -25,7 +28,8 @@ func (c *candidate) record() (projections.Record, bool, error) {
 	return record, ok, err
 }
 
-// matches reports whether a document is live and the condition true for it.
+// matches reports whether a document is live and the condition true for it. The deadline
+// comes first, since it costs least and a document that is due does not exist.
 func (r *run) matches(record projections.Record) (bool, error) {
 	if record.Deadline(r.view.Collection()).Passed(r.now) {
 		return false, nil
@@ -41,7 +45,9 @@ func (r *run) matches(record projections.Record) (bool, error) {
 var errAhead = errors.New("enough rows were scanned")
 
 // each visits the live documents that match, after run.after if the access is in the
-// query's order, until visit returns false.
+// query's order, until visit returns false. Positions and accesses need not be of the same
+// kind: a cursor names a place in the query's order, and each way below finds it by its
+// own means.
 func (r *run) each(a *access, after *position, visit func(*candidate) (bool, error)) error {
 	switch {
 	case r.request.due != nil && r.request.held:
@@ -101,6 +107,8 @@ func (r *run) eachRow(rows *projections.Documents, read func(id []byte) (project
 	return errors.Join(err, rows.Close())
 }
 
+// eachDocument is each for a scan by id, which reads the record under the iterator instead
+// of looking it up.
 func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)) error {
 	rows := r.view.Documents(r.request.idPrefix, after.from())
 	return r.eachRow(rows, func([]byte) (projections.Record, bool, error) {
@@ -123,7 +131,10 @@ func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (b
 	}, r.view.Document, visit)
 }
 
-// eachEntry is each for the documents of index entries.
+// eachEntry is each for the documents of index entries. Where the entry suffices, no
+// document is read: it has the deadline, and in an exact access its key decides the
+// condition. A lazy index may be out of date, so its entries are only hints of documents
+// to look at, and stillAt says whether the entry's place is still right.
 func (r *run) eachEntry(a *access, after *position, visit func(*candidate) (bool, error)) error {
 	if a.ordered && after != nil && len(after.key) > projections.MaxValueKeyBytes {
 		return errCutKey

@@ -11,7 +11,8 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// run is the execution of one query.
+// run is the execution of one query. Fields up to where are set by Engine.Answer, the
+// others by the run.
 type run struct {
 	engine  *Engine
 	request *request
@@ -42,7 +43,8 @@ const (
 	sliceTime  = 200 * time.Microsecond
 )
 
-// step counts one document or entry.
+// step counts one document or entry. It fails when the query has reached a limit, is to
+// look no further, or has no time left.
 func (r *run) step() error {
 	if r.scanned++; r.scanned > r.engine.limits.Scanned {
 		return errScanned
@@ -65,6 +67,7 @@ func (r *run) worked(bytes int) {
 	}
 }
 
+// yield lets others run once the query has worked for sliceTime.
 func (r *run) yield() {
 	r.read = 0
 	worked := time.Since(r.began)
@@ -78,6 +81,8 @@ func (r *run) yield() {
 	r.began = time.Now()
 }
 
+// answer plans and runs the query. The loop runs again in two cases: the index of the
+// order turned out to have cut keys, or all documents of a page expired while it was made.
 func (r *run) answer() ([]byte, error) {
 	if r.request.cursor != "" {
 		p, ok := r.engine.sealer.open(r.view.Collection().Incarnation, r.request)
@@ -121,7 +126,10 @@ func (r *run) answer() ([]byte, error) {
 // errCutKey means that an index cannot give the order: a key is cut.
 var errCutKey = errors.New("the key of a value is cut")
 
-// page returns the matching documents of the page, in order.
+// page returns the matching documents of the page, in order. Without an order to follow it
+// reads all candidates and keeps the first ones in top. The documents are read again at
+// the end: only their positions are kept, so that memory does not grow with what is
+// scanned.
 func (r *run) page(a *access) (*page, error) {
 	r.access, r.enough = a, 0
 	if a.ordered || len(r.request.orderBy) == 0 && (a.scan || a.single) {
@@ -174,7 +182,8 @@ func (r *run) page(a *access) (*page, error) {
 // the reply has a cursor, and the next page may be empty.
 const lookahead = 1000
 
-// stream is page for an access in the query's order.
+// stream is page for an access in the query's order. It ends when the page is full and one
+// more candidate is found, or not within lookahead rows.
 func (r *run) stream(a *access) (*page, error) {
 	p := r.newPage()
 	err := r.each(a, r.after, func(c *candidate) (bool, error) {
@@ -208,7 +217,8 @@ func (r *run) stream(a *access) (*page, error) {
 	return p, err
 }
 
-// answerCount counts the documents that match.
+// answerCount counts the documents that match. A count without condition reads no
+// documents but overdue ones: the projection has the number.
 func (r *run) answerCount() ([]byte, error) {
 	n := 0
 	if r.where == nil && !r.request.special() {

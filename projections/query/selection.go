@@ -8,11 +8,13 @@ import (
 )
 
 // selection are the selected paths of a document as a tree of their tokens; a leaf
-// selects the whole value.
+// selects the whole value. For ["/id","/address/city"] it is {id: leaf, address: {city:
+// leaf}}. A path below a selected one adds nothing.
 type selection struct {
 	children map[string]*selection // none in a leaf
 }
 
+// newSelection returns the tree of some paths.
 func newSelection(paths []values.Pointer) *selection {
 	root := &selection{children: make(map[string]*selection)}
 	for _, path := range paths {
@@ -21,6 +23,7 @@ func newSelection(paths []values.Pointer) *selection {
 	return root
 }
 
+// add adds a path. A shorter path replaces longer ones below it.
 func (s *selection) add(path values.Pointer) {
 	switch child := s.children[path[0]]; {
 	case len(path) == 1:
@@ -86,7 +89,9 @@ func (s *selection) append(dst []byte, v values.Value) (out []byte, ok bool) {
 	return dst, true
 }
 
-// last returns the position of each selected member, the last one of the same name.
+// last returns the position of each selected member, the last one of the same name. JSON
+// allows duplicate names; every reader of lapse takes the last one, and so must a
+// selection.
 func (s *selection) last(v values.Value) map[string]int {
 	last := make(map[string]int, len(s.children))
 	i := 0

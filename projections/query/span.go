@@ -9,7 +9,8 @@ import (
 )
 
 // span is a range [lower, upper) of value keys (see values.AppendKey) in an index; nil
-// is no bound.
+// is no bound. For doc.total >= 5 it is [key of 5, after all numbers): keys begin with a
+// byte for the kind, and kinds sort as their values do.
 type span struct {
 	lower, upper []byte
 	one          bool // it has only one key
@@ -26,7 +27,9 @@ func equalSpan(o *operand) span {
 }
 
 // relationSpans returns the spans of all values in relation r to o, and of others only
-// where keys were cut.
+// where keys were cut. A comparison of order covers one kind only, or both booleans: 5 <
+// "a" is false in a condition, though "a" comes after 5 in an index. ok is false for !=,
+// which an index does not narrow.
 func relationSpans(r relation, o *operand) (spans []span, ok bool) {
 	if r == equal {
 		if o.kind == values.Missing {
@@ -90,7 +93,8 @@ func ends(a, b span) bool {
 	return a.upper != nil && (b.upper == nil || bytes.Compare(a.upper, b.upper) < 0)
 }
 
-// intersect returns the intersection of two unions.
+// intersect returns the intersection of two unions. Both are sorted, so one pass suffices.
+// A range within a range of one key has one key, too.
 func intersect(a, b []span) (out []span) {
 	for len(a) > 0 && len(b) > 0 {
 		s := span{a[0].lower, a[0].upper, a[0].one || b[0].one}

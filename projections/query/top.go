@@ -2,12 +2,15 @@ package query
 
 import "container/heap"
 
-// top keeps the first n of many positions.
+// top keeps the first n of many positions. It is a heap with the last of them at its root:
+// a new position is compared with that one alone, and most of a long scan end there. The
+// cost is O(log n) for those that enter.
 type top struct {
 	most int
 	held lastFirst
 }
 
+// lastFirst implements heap.Interface; its root is the last position of the query's order.
 type lastFirst []position
 
 func (h lastFirst) Len() int           { return len(h) }

@@ -9,7 +9,12 @@ import (
 )
 
 // walker visits the entries of an access, span by span, in the order of the keys, or
-// against it for a descending query. Ids within one key ascend in both.
+// against it for a descending query. Ids within one key ascend in both. Descending queries
+// walk keys backwards and the ids of a key forwards, since ties always ascend by id. So
+// descend seeks twice for each key: to its first entry, and then before it.
+//
+// A position to go on after is found by seeking, which costs the same on page 1 and page
+// 1000.
 type walker struct {
 	ctx    context.Context
 	view   *projections.View
@@ -17,6 +22,7 @@ type walker struct {
 	after  *position // in the order of the query, nil for all
 }
 
+// visitEntry gets an entry that is valid during the call.
 type visitEntry func(projections.IndexEntry) (more bool, err error)
 
 func (w *walker) entries(visit visitEntry) error {
@@ -36,6 +42,7 @@ func (w *walker) entries(visit visitEntry) error {
 	return nil
 }
 
+// span visits the entries of one span; more is false when visit wants no more.
 func (w *walker) span(s span, visit visitEntry) (more bool, err error) {
 	entries := w.view.Entries(w.access.index, w.access.space, s.lower, s.upper)
 	defer func() { err = errors.Join(err, entries.Close()) }()
@@ -57,6 +64,8 @@ func (w *walker) beyond(entries *projections.Entries, key []byte) bool {
 }
 
 // descend visits keys in descending and the ids of each key in ascending order.
+// SeekLT(key, nil) goes to the last entry of a lesser key: the key alone is before all its
+// entries.
 func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more bool, err error) {
 	var key []byte
 	ok := false
