@@ -9,14 +9,17 @@ import (
 // MaxOperations limits the operations of a batch.
 const MaxOperations = 1000
 
-// Batch is a batch request.
+// Batch is a batch request. Its operations are decided in their order. Without Atomic each
+// stands for itself; with it either all mutations happen or none.
 type Batch struct {
 	Collection CollectionName
 	Atomic     bool
 	Operations []Operation
 }
 
-// Operation is one operation of a batch.
+// Operation is one operation of a batch. A Fault is its result, whatever the state. Reads
+// tells a faulty get from a faulty mutation: when an atomic batch fails, a get keeps its
+// own result.
 type Operation struct {
 	Reads    bool       // the operation is a get
 	Get      DocumentID // the document to get
@@ -35,6 +38,7 @@ type OperationResult struct {
 }
 
 // Size returns the bytes of the result in a reply, but for the names of its body and code.
+// The machine counts results against the size of a reply while it decides them.
 func (r *OperationResult) Size() int {
 	if r.Fault != nil {
 		return len(r.Fault.AppendJSON(nil))
@@ -86,6 +90,7 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 // its operation.
 const envelopeDepth = 8 * MaxDepth
 
+// parseOperation reads one operation. Its fault does not end the batch.
 func parseOperation(collection string, raw []byte) Operation {
 	var op, id, ifMatch string
 	var body []byte

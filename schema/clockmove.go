@@ -7,14 +7,18 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// ClockMove is a request to move the clock of a database: exactly one of By, To and Due.
+// ClockMove is a request to move the clock of a database: exactly one of By, To and Due. A
+// pointer is nil for a member that is absent: {"by":0} moves by nothing, and {} is an
+// error.
 type ClockMove struct {
 	By  *int64 // seconds
 	To  *int64 // Unix ms
 	Due bool   // to the next second at which something is due
 }
 
-// ParseClockMove reads the body of a request to move a clock.
+// ParseClockMove reads the body of a request to move a clock. Of {"by":"30m"},
+// {"by":1800}, {"to":"2015-05-17T10:05:03Z"}, {"to":1431857103} and {"to":"due"} each is
+// legal, and any two together are not.
 func ParseClockMove(raw []byte) (m ClockMove, fault *Error) {
 	fault = ReadObject("the move", raw,
 		Member{Name: "by", Null: true, Read: func(value []byte) *Error {

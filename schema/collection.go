@@ -24,7 +24,11 @@ var IndexingModes = []IndexingMode{Consistent, Lazy, None}
 // values.MaxPointerBytes long.
 const MaxIncludedPaths = 64
 
-// Properties are the settings of a collection.
+// Properties are the settings of a collection. Example, with all members that a client may
+// send:
+//
+//	{"defaultTtl":3600,"warnBefore":600,"previousImages":true,"metadata":{"owner":"shop"},
+//	 "indexingPolicy":{"indexingMode":"consistent","includedPaths":[{"path":"/customerId"}]}}
 type Properties struct {
 	DefaultTTL     DefaultTTL
 	IndexingMode   IndexingMode
@@ -58,6 +62,7 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 	return p, fault
 }
 
+// pathTwice is the error for a path that is included twice.
 func pathTwice(path string) *Error { return ErrBadRequest.With("includedPaths has %q twice", path) }
 
 // parseIncludedPath reads /a/?, Cosmos DB's form, as /a. It refuses the forms of Cosmos DB
@@ -120,10 +125,13 @@ func ReadProperties(collection CollectionName, raw []byte) (Properties, *Error) 
 	return p, nil
 }
 
+// parseIndexingPolicy reads the member indexingPolicy. Without indexingMode it leaves
+// Consistent.
 func (p *Properties) parseIndexingPolicy(raw []byte) *Error {
 	return ReadObject("indexingPolicy", raw, Member{Name: "indexingMode", Read: p.parseIndexingMode}, Member{Name: "includedPaths", Read: p.parseIncludedPaths})
 }
 
+// parseIndexingMode reads the member indexingMode, in this spelling only.
 func (p *Properties) parseIndexingMode(value []byte) *Error {
 	for _, mode := range IndexingModes {
 		if isString(value, string(mode)) {
@@ -165,6 +173,8 @@ func (p *Properties) AppendJSON(dst []byte) []byte {
 	return append(p.appendFields(append(dst, '{')), '}')
 }
 
+// appendFields appends the properties as members, without braces. The order is fixed, so
+// equal properties have equal bytes, in events too.
 func (p *Properties) appendFields(dst []byte) []byte {
 	dst = p.DefaultTTL.appendJSON(append(dst, `"defaultTtl":`...))
 	dst = append(dst, `,"indexingPolicy":{"indexingMode":`...)
@@ -193,7 +203,8 @@ func NoCollection(name CollectionName) *Error {
 	return ErrCollectionNotFound.With("there is no collection %q: create it with collection.create", string(name))
 }
 
-// Collection is a collection at one position of the log.
+// Collection is a collection at one position of the log. A value of it is immutable and
+// shared: a change makes another one. So whoever holds one may read it without a lock.
 type Collection struct {
 	Name CollectionName
 	// Incarnation is the sequence of the CollectionCreated. It distinguishes collections
@@ -221,6 +232,7 @@ func (c *Collection) AppendReplyWithSize(dst []byte, documents, size, held int64
 	return appendSystem(append(dst, ','), c.Time/1000, c.Version)
 }
 
+// appendReplyFields appends the beginning of a reply: the id and the properties.
 func (c *Collection) appendReplyFields(dst []byte) []byte {
 	dst = append(dst, `{"id":`...)
 	dst = append(AppendString(dst, string(c.Name)), ',')

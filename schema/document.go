@@ -11,7 +11,9 @@ import (
 const MaxDocumentBytes = 2 << 20
 
 // Document is a document as it is stored: compact JSON with its id, without
-// system properties, otherwise as the client wrote it.
+// system properties, otherwise as the client wrote it. It is the only form of a document
+// in the log, in the projection and in memory. A reply adds _ts and _etag at its end,
+// which costs a copy and no parse.
 type Document struct {
 	Body []byte
 	TTL  TTL // value of the member ttl; Inherit if absent or invalid
@@ -64,7 +66,9 @@ func reserved(name []byte) bool {
 	return false
 }
 
-// parse validates an object and finds id, ttl and system properties.
+// parse validates an object and finds id, ttl and system properties. It copies raw only if
+// there is white space to drop. hasID and dropped tell whether the document has to be
+// rebuilt.
 func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped bool, fault *Error) {
 	spaces, err := members(raw, func(name, value []byte) error {
 		switch name = values.Unquote(name); {
@@ -107,7 +111,9 @@ func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped b
 	return d, hasID, dropped, nil
 }
 
-// rebuild writes a document again with its id and without system properties.
+// rebuild writes a document again with its id and without system properties. The id comes
+// first. All other members keep their order and spelling, so that a client gets back what
+// it wrote.
 func rebuild(id DocumentID, hasID bool, body []byte) []byte {
 	out := append(make([]byte, 0, len(body)+len(id)+9), '{')
 	if !hasID {
@@ -152,6 +158,7 @@ func WithMinAge(body []byte, seconds int32) []byte {
 	return withNumber(body, "minAge", int64(seconds))
 }
 
+// withNumber sets a member to a number; it goes to the end of the object.
 func withNumber(body []byte, name string, n int64) []byte {
 	out, err := without(MaxDepth, body, name)
 	if err != nil {
@@ -197,7 +204,7 @@ func appendName(dst, name []byte) []byte {
 }
 
 // AppendReply appends the document as in a reply: body with _ts, in seconds, and
-// _etag.
+// _etag. body is a stored document: it has at least {} and no member of these names.
 func AppendReply(dst, body []byte, ts int64, version Version) []byte {
 	dst = append(dst, body[:len(body)-1]...)
 	if len(body) > 2 {

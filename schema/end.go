@@ -8,17 +8,23 @@ import (
 )
 
 // End is the end that a write gives its document in place of a ttl, which is computed at
-// log time: no client's clock matters.
+// log time: no client's clock matters. An application that knows when a session ends sends
+// that second. The machine makes a ttl of it: At minus the _ts of the write, or with Keep
+// the deadline of the live document minus that _ts.
 type End struct {
 	Given bool
 	At    int64 // unix seconds, if Given; math.MaxInt64 for any that are more
 	Keep  bool  // keep the deadline that the live document has
 }
 
-// given is an End as written, by the names under which it was.
+// given is an End as written, by the names under which it was. A header is
+// "Lapse-Expire-At", a member of a batch "expireAt"; an error names what the client wrote.
 type given struct{ atName, at, keepName, keep string }
 
-// setEnd sets the End of a checked mutation. A value that is empty was not given.
+// setEnd sets the End of a checked mutation. A value that is empty was not given. The
+// order of the cases is that of the contract's checks: a Fault from before stays, then the
+// operation must allow an End, then its value must be legal, then nothing may contradict
+// it.
 func (m *Mutation) setEnd(g given) {
 	if g.at == "" && g.keep == "" {
 		return
@@ -50,6 +56,8 @@ func (g *given) first() string {
 	return g.atName
 }
 
+// read sets end from the values; digits alone are legal, so that no sign, blank or
+// exponent is.
 func (g *given) read(end *End) *Error {
 	if g.at != "" {
 		for _, c := range []byte(g.at) {
@@ -70,6 +78,7 @@ func (g *given) read(end *End) *Error {
 	return nil
 }
 
+// notForOperation is the error for an End on an operation that writes no content.
 func notForOperation(name, op string) *Error {
 	if name == HeaderKeepDeadline || name == memberKeepDeadline {
 		return ErrBadRequest.With("%s is for replace, upsert and patch of a document, not for %s", name, op)

@@ -7,7 +7,10 @@ import (
 )
 
 // Error is the error of a reply: an HTTP-like code, a stable name for programs, and a
-// sentence for people with the fault and what is allowed.
+// sentence for people with the fault and what is allowed. The name is the contract with
+// programs, the message is not: it may change in any version. In JSON:
+//
+//	{"code":404,"error":"document_not_found","message":"…"}
 type Error struct {
 	Code    int    // 400 to 504
 	Name    string // "document_not_found"
@@ -44,6 +47,7 @@ func (e *Error) With(format string, args ...any) *Error {
 	return &Error{Code: e.Code, Name: e.Name, Message: fmt.Sprintf(format, args...)}
 }
 
+// Error returns the message, or the name if there is none.
 func (e *Error) Error() string {
 	if e.Message == "" {
 		return e.Name
@@ -77,6 +81,7 @@ func (e *Error) AppendJSON(dst []byte) []byte {
 	return append(e.appendFields(append(dst, '{')), '}')
 }
 
+// appendFields appends the members of the error, for an object that has others, too.
 func (e *Error) appendFields(dst []byte) []byte {
 	dst = append(dst, `"code":`...)
 	dst = strconv.AppendInt(dst, int64(e.Code), 10)

@@ -15,7 +15,15 @@ type Version uint64
 
 func (v Version) String() string { return strconv.FormatUint(uint64(v), 10) }
 
-// Event is a fact in the log.
+// Event is a fact in the log. In the log it is a message. For one of collection orders:
+//
+//	subject  lapse.main.events.orders.DocumentExpired
+//	headers  Lapse-Time: 1431857108250   Lapse-Id: SO05   Lapse-Previous: 41
+//	         Lapse-Deadline: 1431857108  Lapse-Ttl: 5     Lapse-Rule: document
+//	body     {"id":"SO05","total":5,"ttl":5}
+//
+// The sequence is that of the message. Which fields and headers an event has follows from
+// its type, see eventTypes: others are zero.
 type Event struct {
 	Seq        uint64 // log sequence
 	Time       int64  // log time, ms since 1970
@@ -177,7 +185,8 @@ const (
 	MaxTime = 253402300799999
 )
 
-// check returns why e is not a valid event, or nil. Folding checks the rest of the body.
+// check returns why e is not a valid event, or nil. Folding checks the rest of the body. A
+// log may be written by somebody else, or damaged, so nothing is taken for granted.
 func (e *Event) check() error {
 	if e.Time < minTime || e.Time > MaxTime {
 		return fmt.Errorf("log time %d is outside the years 0 to 9999", e.Time)
@@ -209,6 +218,7 @@ func (e *Event) check() error {
 	return nil
 }
 
+// parseCause reads the header Lapse-Cause, or the member cause, such as mutations/17.
 func parseCause(s string) (uint64, error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(s, causePrefix), 10, 64)
 	if err != nil || n == 0 || !strings.HasPrefix(s, causePrefix) {
@@ -218,7 +228,8 @@ func parseCause(s string) (uint64, error) {
 }
 
 // AppendJSON appends the event as one line of JSON, without the line's end.
-// The same event gives the same bytes.
+// The same event gives the same bytes. The members come in the order of
+// docs/contributing/formats.md, each only where it applies.
 func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendUint(dst, e.Seq, 10)

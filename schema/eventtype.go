@@ -34,7 +34,9 @@ const (
 // EventTypes is the number of types, NoEvent included.
 const EventTypes = int(endOfTypes)
 
-// property is a set of properties of an event type.
+// property is a set of properties of an event type. A property says what folding, timers
+// and readers have to do at an event, so that a new type needs a row of eventTypes and not
+// a case in each switch.
 type property uint16
 
 const (

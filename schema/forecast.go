@@ -19,14 +19,18 @@ const (
 
 const week = 7 * 24 * 3600 // seconds
 
-// forecastBuckets are the default bucket sizes to choose from, in seconds.
+// forecastBuckets are the default bucket sizes to choose from, in seconds. With next 24h
+// the bucket is 1h, with next 1h it is 5m: the smallest of these with at most
+// chosenBuckets.
 var forecastBuckets = []int64{1, 5, 10, 30, 60, 5 * 60, 10 * 60, 30 * 60, 3600, 3 * 3600, 6 * 3600, 12 * 3600,
 	24 * 3600, week, 4 * week, 13 * week, 52 * week}
 
 // chosenBuckets is the approximate number of buckets if the request gives no size.
 const chosenBuckets = 24
 
-// ForecastRequest asks how many documents of a collection come due when.
+// ForecastRequest asks how many documents of a collection come due when. Example:
+// {"next":"7d","bucket":"1d","defaultTtl":null} asks for a week by the day, if TTL were
+// off.
 type ForecastRequest struct {
 	Next   int64 // seconds to look ahead; 0 for a day
 	Bucket int64 // bucket size in seconds; 0 for a default by Next
@@ -123,7 +127,8 @@ func (r ForecastRequest) Buckets(now int64) []int64 {
 	return append(bounds, now+r.Next)
 }
 
-// parseSpan reads a duration: seconds as a number, or a string for ParseSpan.
+// parseSpan reads a duration: seconds as a number, or a string for ParseSpan. parseSeconds
+// accepts -1, too, which is no duration.
 func parseSpan(name string, value []byte) (int64, *Error) {
 	if n, ok := parseSeconds(value); ok && n >= 0 {
 		return int64(n), nil
@@ -142,7 +147,8 @@ func parseSpan(name string, value []byte) (int64, *Error) {
 
 var spans = fmt.Sprintf(`whole seconds from 1 to %d, or a duration like "90s", "1h30m" or "30d"`, MaxTTL)
 
-// span is a duration in days, hours, minutes and seconds.
+// span is a duration in days, hours, minutes and seconds. All parts are optional, so the
+// empty text matches: ParseSpan refuses it, since it has no seconds.
 var span = regexp.MustCompile(`^(?:(\d{1,10})d)?(?:(\d{1,10})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s)?$`)
 
 // ParseSpan reads a duration like 24h, 30d or 3600 and returns its seconds, from 1 to

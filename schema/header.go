@@ -11,7 +11,8 @@ const (
 	SystemRoom = 1024 // of a reply's body, for system properties and envelope
 )
 
-// Header holds the headers of a message that lapse reads, by canonical name.
+// Header holds the headers of a message that lapse reads, by canonical name. Canonical
+// names are those of the constants, whatever the case in which a client wrote them.
 type Header map[string][]string
 
 // Get returns the first value of a header, "" if there is none.

@@ -8,22 +8,28 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// MaxDepth limits the nesting of a document; the document itself counts as 1.
+// MaxDepth limits the nesting of a document; the document itself counts as 1. It bounds
+// the recursion of each function that walks a document, and so its stack.
 const MaxDepth = 128
 
 // scanner validates JSON (RFC 8259) in one pass without building values, and finds
 // the top-level members. Every document passes it once; a general decoder needs
-// several passes and many allocations. Package values reads JSON that has passed.
+// several passes and many allocations. Package values reads JSON that has passed. The
+// scanner is the only gate for JSON: whatever is stored has passed it, and readers after
+// it need not look for faults. Like the RFC it accepts duplicate names, numbers of any
+// length and half surrogate pairs. Its callers check UTF-8.
 type scanner struct {
 	data   []byte
 	pos    int
 	spaces bool // insignificant white space was seen
 }
 
+// fail returns an error with the position, in bytes from 0.
 func (s *scanner) fail(format string, args ...any) error {
 	return fmt.Errorf("byte %d: %s", s.pos, fmt.Sprintf(format, args...))
 }
 
+// unexpected is the error for what is at the position in place of what was wanted.
 func (s *scanner) unexpected(wanted string) error {
 	if s.pos >= len(s.data) {
 		return s.fail("the JSON ends early, %s expected", wanted)
@@ -75,6 +81,7 @@ func (s *scanner) value(depth int) error {
 	return s.unexpected("a value")
 }
 
+// literal skips true, false or null.
 func (s *scanner) literal(word string) error {
 	if len(s.data)-s.pos < len(word) || string(s.data[s.pos:s.pos+len(word)]) != word {
 		return s.unexpected("a value")
@@ -129,6 +136,7 @@ func (s *scanner) object(depth int, member func(name []byte) error) error {
 	}
 }
 
+// array skips an array.
 func (s *scanner) array(depth int) error {
 	if depth == 0 {
 		return s.fail("nested too deep")
@@ -154,6 +162,8 @@ func (s *scanner) array(depth int) error {
 	}
 }
 
+// string skips a string, whose quote is at the position. It checks the form of escapes,
+// not what they encode.
 func (s *scanner) string() error {
 	data := s.data
 	for i := s.pos + 1; i < len(data); i++ {
@@ -189,6 +199,7 @@ func (s *scanner) string() error {
 	return s.unexpected(`'"'`)
 }
 
+// number skips a number.
 func (s *scanner) number() error {
 	digits := func() bool {
 		start := s.pos
@@ -330,6 +341,7 @@ func CheckJSON(data []byte) error { return checkTo(MaxDepth, data) }
 // CheckEnvelope is CheckJSON for a message that holds documents, which may nest deeper.
 func CheckEnvelope(data []byte) error { return checkTo(envelopeDepth, data) }
 
+// checkTo is CheckJSON for a depth.
 func checkTo(depth int, data []byte) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("it is not UTF-8")

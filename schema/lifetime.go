@@ -7,7 +7,8 @@ import (
 )
 
 // Lifetime is the deadline and hold of one live document, as in the headers of a reply.
-// It is zero for a document that does not expire, and in a reply about no document.
+// It is zero for a document that does not expire, and in a reply about no document. In
+// headers: Lapse-Deadline: 1431857108, Lapse-Rule: document, Lapse-Hold: lawsuit 12.
 type Lifetime struct {
 	Deadline Deadline
 	Held     bool
@@ -73,6 +74,8 @@ var lifetimeMembers = []string{memberDeadline, memberRule, memberHold}
 
 // AddLifetime adds to the object that begins at start in dst the member _deadline, unix seconds
 // or null, _rule if there is a deadline, and _hold, the reason, if the document is held.
+// The search for names and escapes is cheap: it avoids parsing documents that have no such
+// member.
 func AddLifetime(dst []byte, start int, l Lifetime) []byte {
 	object := dst[start:]
 	if slices.ContainsFunc(lifetimeMembers, func(name string) bool { return bytes.Contains(object, []byte(name)) }) || bytes.Contains(object, []byte(`\u`)) {

@@ -89,7 +89,8 @@ func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 }
 
 // eventLine is a line of the log: an event with all members of the line, and the texts from
-// which finish makes the rest of it.
+// which finish makes the rest of it. Members may come in any order, so those whose meaning
+// depends on the type wait for finish.
 type eventLine struct {
 	event                                   Event
 	eventType, id, time, rule, cause, trace string
@@ -165,18 +166,21 @@ func (l *eventLine) finish() (err error) {
 	return e.check()
 }
 
+// readText reads a string into a named type.
 func readText[T ~string](value []byte, into *T) error {
 	text, err := decodeString(value)
 	*into = T(text)
 	return err
 }
 
+// readSequence reads a whole number of at least 0.
 func readSequence[T ~uint64](value []byte, into *T) error {
 	n, err := strconv.ParseUint(string(value), 10, 64)
 	*into = T(n)
 	return whole(value, err)
 }
 
+// readNumber reads a whole number of some bits.
 func readNumber[T int32 | int64](value []byte, bits int, into *T) error {
 	n, err := strconv.ParseInt(string(value), 10, bits)
 	*into = T(n)

@@ -76,13 +76,16 @@ func ReadLines(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
 	return readLines(ctx, in, linePause, func(l *Line, text []byte) error { l.Text = text; return nil })
 }
 
+// lineOrError is a line as it is yielded: Line is meaningful unless err is that of a read.
 type lineOrError struct {
 	Line
 	err error
 }
 
 // readLines yields the lines of each read together, so that complete lines do not wait
-// for more input. It yields ErrPause after a pause, unless that is 0.
+// for more input. It yields ErrPause after a pause, unless that is 0. A line costs a
+// channel operation only once per read, not by itself. Two chunks may wait, so reading and
+// parsing go on while the caller works on a third.
 func readLines(ctx context.Context, in io.Reader, pause time.Duration, parse func(*Line, []byte) error) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -117,6 +120,8 @@ func readLines(ctx context.Context, in io.Reader, pause time.Duration, parse fun
 	}
 }
 
+// lineReader reads and parses on its own goroutine. It is its own io.Reader: bufio asks it
+// for more only when it has no complete line, and that is when the lines so far are sent.
 type lineReader struct {
 	ctx    context.Context
 	in     io.Reader
@@ -132,6 +137,7 @@ func (r *lineReader) Read(p []byte) (int, error) {
 	return r.in.Read(p)
 }
 
+// send hands the chunk over; it waits for the caller, or for the end of the loop.
 func (r *lineReader) send() error {
 	if len(r.chunk) == 0 {
 		return nil
@@ -145,6 +151,8 @@ func (r *lineReader) send() error {
 	}
 }
 
+// run parses lines until the input ends. A faulty line is a value like any other: reading
+// goes on.
 func (r *lineReader) run(parse func(*Line, []byte) error) {
 	defer close(r.chunks)
 	in := bufio.NewReaderSize(r, readBytes)
@@ -222,7 +230,8 @@ func begin(in *bufio.Reader) (mark int, err error) {
 }
 
 // readLine reads a line with its line feed, of one that is too long only the first bytes.
-// The error is that of the read that ended it.
+// The error is that of the read that ended it. It reads on to the line's end, so that the
+// next line is found, and keeps no more of it than MaxLineBytes.
 func readLine(in *bufio.Reader) (text []byte, bytes int, err error) {
 	for {
 		part, err := in.ReadSlice('\n')

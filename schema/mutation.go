@@ -6,7 +6,9 @@ import (
 	"strings"
 )
 
-// Op is the operation of a mutation.
+// Op is the operation of a mutation. The order of the constants is that of opNames; the
+// first on documents is DocumentCreate, which OnDocument relies on. The log has names, not
+// numbers, so the order may change.
 type Op uint8
 
 const (
@@ -42,7 +44,9 @@ func ParseOp(s string) Op {
 	return Op(max(slices.Index(opNames[:], s), 0))
 }
 
-// Mutation is a proposal to change a collection or document.
+// Mutation is a proposal to change a collection or document. It goes through three stages:
+// made of a subject, a batch or a line (New…), checked without state (Check), decided by
+// the machine. The first two may set Fault; the machine then refuses it with that.
 type Mutation struct {
 	Op         Op
 	Collection CollectionName
@@ -96,6 +100,7 @@ func (e *Event) AppendMutation(dst []byte) []byte {
 	return appendTail(dst, e.MsgOp, e.Collection, e.ID)
 }
 
+// appendTail appends, for instance, document.upsert.orders.SO05.
 func appendTail(dst []byte, op Op, collection CollectionName, id DocumentID) []byte {
 	dst = append(append(append(dst, op.String()...), '.'), collection...)
 	if op.OnDocument() {
@@ -194,10 +199,12 @@ func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
 	return m.Check()
 }
 
+// unknownOp is the error for an operation that does not exist.
 func unknownOp(op string) *Error {
 	return ErrBadRequest.With("unknown operation %.80q: use one of %s", op, strings.Join(opNames[1:], ", "))
 }
 
+// nameCollection sets Collection, or Fault if the name is illegal.
 func (m *Mutation) nameCollection() bool {
 	name, err := ParseCollectionName(m.Raw.Collection)
 	if err != nil {

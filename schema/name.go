@@ -51,6 +51,7 @@ func ParseCollectionName(s string) (CollectionName, error) {
 	return CollectionName(s), nil
 }
 
+// isAlphanumeric reports whether c is an ASCII letter or digit.
 func isAlphanumeric(c byte) bool {
 	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
 }
@@ -84,7 +85,8 @@ func plain(c byte) bool {
 }
 
 // Token returns the id as one subject token: bytes outside
-// A-Z a-z 0-9 _ - = : @ ~ become %XX.
+// A-Z a-z 0-9 _ - = : @ ~ become %XX. A dot, a blank, * and > would have a meaning in a
+// subject, and % in a token: all are among them. user 42 is user%2042, and ü is %C3%BC.
 func (id DocumentID) Token() string {
 	const hex = "0123456789ABCDEF"
 	escaped := 0
@@ -134,6 +136,7 @@ func DecodeID(token string) (DocumentID, error) {
 	return ParseDocumentID(string(b))
 }
 
+// unhex returns the value of a hex digit, 255 for any other byte.
 func unhex(c byte) byte {
 	switch {
 	case c >= '0' && c <= '9':

@@ -11,7 +11,13 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// Member is a member that a JSON object of a request may have.
+// Member is a member that a JSON object of a request may have. Members describe a body as
+// data:
+//
+//	ReadObject("the query", body, Text("where", &where), Whole("limit", &limit, 1000))
+//
+// reads {"where":"doc.a > 1","limit":10}. Their readers get valid JSON without white space
+// around it.
 type Member struct {
 	Name string
 	// Read reads the value. Without it the member is accepted and dropped.
@@ -30,6 +36,8 @@ func ReadObject(what string, raw []byte, known ...Member) *Error {
 	return readObjectTo(MaxDepth, what, raw, known)
 }
 
+// readObjectTo is ReadObject for a depth. It goes on after a fault, since a caller may
+// need the other members, such as the op of a faulty operation.
 func readObjectTo(depth int, what string, raw []byte, known []Member) *Error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil

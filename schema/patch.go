@@ -22,7 +22,11 @@ func CheckPatch(id DocumentID, patch []byte) (hasTTL bool, fault *Error) {
 // Patch applies a checked JSON Merge Patch (RFC 7396) to a stored document.
 // It drops system properties. It checks a ttl only if the patch names it, so that a
 // document with an invalid ttl from before TTL was turned on can be changed. Likewise
-// a document that exceeds MaxDocumentBytes by its added id may keep its size.
+// a document that exceeds MaxDocumentBytes by its added id may keep its size. An example:
+//
+//	document {"id":"a","x":1,"y":{"p":1,"q":2}}
+//	patch    {"x":null,"y":{"q":3},"z":[1]}
+//	result   {"id":"a","y":{"p":1,"q":3},"z":[1]}
 func Patch(id DocumentID, body, patch []byte) (Document, *Error) {
 	c, err := readChanges(patch)
 	if err != nil {
@@ -59,7 +63,10 @@ var errTooLong = errors.New("the result is too long")
 
 // changes are the members of a patch's objects. Patch and document are each scanned once,
 // however deep they nest, since the writer waits meanwhile. The memory is a few times the
-// patch, whatever it is: nothing grows, and nothing is allocated for each member.
+// patch, whatever it is: nothing grows, and nothing is allocated for each member. Example:
+// {"a":{"b":1},"c":null} makes two changes of the root's object, a and c, and one of the
+// object at a, b. c is not linked, since no target gets a member of it; merge still finds
+// it by slot, to drop the target's member.
 type changes struct {
 	patch []byte
 	root  change
@@ -98,7 +105,8 @@ func readChanges(patch []byte) (*changes, error) {
 	return c, err
 }
 
-// read reads the object that s is at, and returns its first change.
+// read reads the object that s is at, and returns its first change. Changes of inner
+// objects come into the list before the member whose value they are.
 func (c *changes) read(s *scanner, depth int) (first uint32, err error) {
 	if s.peek() != '{' {
 		return 0, s.unexpected("an object")
@@ -152,7 +160,8 @@ func (c *changes) withoutNull(first uint32) uint32 {
 }
 
 // slot returns the slot of a member of the object at a position, by its name without
-// escapes. It is free if there is none.
+// escapes. It is free if there is none. Equal names are found by their decoded form: "a"
+// and "\u0061" are one. The table has more slots than members, so a search ends.
 func (c *changes) slot(object uint32, name []byte) *uint32 {
 	mask := uint64(len(c.slots) - 1)
 	for at := maphash.Bytes(c.seed, name) + uint64(object)*0x9e3779b97f4a7c15; ; at++ {
@@ -201,6 +210,7 @@ func (c *changes) merge(dst []byte, object change, target *scanner, depth int) (
 	return c.end(dst, object, run), err
 }
 
+// isObject reports whether the value of a change is an object, to be merged and not put.
 func (c *changes) isObject(ch *change) bool { return c.patch[ch.value] == '{' }
 
 // end appends the changes of object that the target of a run does not have, and the brace.

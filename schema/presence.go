@@ -10,7 +10,9 @@ import (
 )
 
 // Presence is what a process says of itself to whoever asks $SRV.PING, INFO or STATS, as the
-// member "process" of its reply.
+// member "process" of its reply. Each process asks all others each second
+// (processor/peers). Anybody who may subscribe to $SRV.> could answer, so ReadPresence
+// checks sizes and names.
 type Presence struct {
 	ID      string    `json:"id"` // the same over restarts
 	Host    string    `json:"host"`

@@ -7,8 +7,18 @@ import (
 	"strings"
 )
 
-// Subjects and stream names of one database.
+// Subjects and stream names of one database. For database main:
+//
+//	LAPSE_main               the log: lapse.main.append.<secret>.>, shown as lapse.main.events.>
+//	LAPSE_main_MUTATIONS     lapse.main.mutations.>
+//	KV_LAPSE_main_LEASE      the writer's lease
+//	OBJ_LAPSE_main_SNAPSHOT_4711  a snapshot at sequence 4711
+//	lapse.main.api.>         requests
+//
+// A database name has no underscore, so what follows one is never part of it: no stream of
+// one database can have the name of another's.
 
+// prefix returns the first tokens of all subjects of the database.
 func (db DatabaseName) prefix() string { return "lapse." + string(db) + "." }
 
 // LogStream names the log's stream.
@@ -110,7 +120,8 @@ func (db DatabaseName) Append() string { return db.prefix() + "append." }
 // EventTokens returns the end of an event's subject: its collection and type.
 func (e *Event) EventTokens() string { return string(e.Collection) + "." + e.Type.String() }
 
-// SplitEventSubject returns the collection and type tokens of an event's subject.
+// SplitEventSubject returns the collection and type tokens of an event's subject. For
+// lapse.main.events.orders.DocumentCreated these are orders and DocumentCreated.
 func SplitEventSubject(subject string) (collection, eventType string, ok bool) {
 	end := strings.LastIndexByte(subject, '.')
 	if end < 0 {
@@ -195,7 +206,8 @@ func AccountOf(reply, info string) string {
 
 // Covers reports whether a subject is one of those that a subscription to pattern gets.
 // JetStream may show a listener another subject than the one that a message came by: what
-// does not fit was not held to anybody's permissions.
+// does not fit was not held to anybody's permissions. For example lapse.*.api.> covers
+// lapse.main.api.status, and not lapse.main.api.
 func Covers(pattern, subject string) bool {
 	for {
 		want, patternRest, more := strings.Cut(pattern, ".")

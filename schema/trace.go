@@ -3,7 +3,8 @@ package schema
 import "strings"
 
 // Trace is the W3C trace context of a request or mutation, which stands on the events that
-// it makes. lapse checks its form, and no part of the state depends on it.
+// it makes. lapse checks its form, and no part of the state depends on it. Example of a
+// traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01.
 type Trace struct {
 	Parent string // traceparent, "" for none
 	State  string // tracestate, "" for none

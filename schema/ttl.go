@@ -9,7 +9,8 @@ import (
 // MaxTTL is the longest time to live, in seconds.
 const MaxTTL = math.MaxInt32
 
-// TTL is a document's own time to live, in seconds, or Inherit or Never.
+// TTL is a document's own time to live, in seconds, or Inherit or Never. A stored document
+// has its ttl as the client wrote it; this is what the writer read of it once.
 type TTL int32
 
 const (
@@ -63,7 +64,13 @@ type Deadline struct {
 }
 
 // DeadlineOf applies the TTL table: a document last changed at ts (seconds
-// since 1970) with its own ttl, in a collection with the given default.
+// since 1970) with its own ttl, in a collection with the given default. It implements this
+// table; projections.DueAt does the same for a whole queue:
+//
+//	                Off     NoDefault   default n
+//	ttl absent      never   never       ts + n
+//	ttl -1          never   never       never
+//	ttl m           never   ts + m      ts + m
 func DeadlineOf(def DefaultTTL, ttl TTL, ts int64) Deadline {
 	switch {
 	case def == Off || ttl == Never:
@@ -80,7 +87,8 @@ func DeadlineOf(def DefaultTTL, ttl TTL, ts int64) Deadline {
 func (d Deadline) Passed(now int64) bool { return d.Rule != NoRule && d.At <= now }
 
 // Prolonged reports whether documents that expire under d may live longer, or for
-// ever, under another default.
+// ever, under another default. After such a change a read may not trust a deadline that it
+// computed under the old default.
 func (d DefaultTTL) Prolonged(to DefaultTTL) bool {
 	switch {
 	case d == Off:
@@ -109,6 +117,7 @@ func parseWarnBefore(value []byte) (int32, *Error) {
 	return n, nil
 }
 
+// appendJSON appends the value of defaultTtl in a reply or an event.
 func (d DefaultTTL) appendJSON(dst []byte) []byte {
 	if d == Off {
 		return append(dst, "null"...)
@@ -118,7 +127,8 @@ func (d DefaultTTL) appendJSON(dst []byte) []byte {
 
 // parseSeconds reads a JSON value as a ttl or defaultTtl: null is 0, -1 and
 // 1…MaxTTL are themselves however they are written (5.0, 5e0). ok is false for
-// everything else.
+// everything else. Clients in languages with one type of number send 5.0. 1e400 and
+// 0.99999999999999999999 are none, though a float64 would round the second one to 1.
 func parseSeconds(value []byte) (n int32, ok bool) {
 	if string(value) == "null" {
 		return 0, true

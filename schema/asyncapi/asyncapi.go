@@ -13,7 +13,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Description is the part of asyncapi.yaml that programs use.
+// Description is the part of asyncapi.yaml that programs use. JSON Schema stays as
+// decoded: only Metadata reads it.
 type Description struct {
 	Channels map[string]struct {
 		Address    string // "" if the address is a reply subject
@@ -50,9 +51,11 @@ type Message struct {
 	Empty   bool `json:"x-empty"` // the body may be empty, too
 }
 
+// schemas begins the Ref of a schema.
 const schemas = "#/components/schemas/"
 
-// Load returns the description. The result is shared: do not change it.
+// Load returns the description. The result is shared: do not change it. It is parsed at
+// the first use, not at each start of a command.
 var Load = sync.OnceValue(func() *Description {
 	var d Description
 	text, err := JSON()

@@ -31,6 +31,8 @@ func Metadata(operations ...string) map[string]string {
 	return metadata
 }
 
+// allMetadata has the metadata of all operations by key. The key document.get.response is
+// of the message document.get.reply in asyncapi.yaml.
 var allMetadata = sync.OnceValue(func() map[string]string {
 	d := Load()
 	all := map[string]string{"error": d.selfContained(d.Components.Messages["error"].Payload)}
@@ -48,7 +50,9 @@ var allMetadata = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// selfContained returns a schema with its references as definitions.
+// selfContained returns a schema with its references as definitions. A client of NATS sees
+// an endpoint's metadata without the rest of the file, so a reference there would lead
+// nowhere. Definitions are those that the schema reaches, each once.
 func (d *Description) selfContained(ref Ref) string {
 	definitions := make(map[string]any)
 	root := map[string]any{"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -64,7 +68,8 @@ func (d *Description) selfContained(ref Ref) string {
 }
 
 // bare copies part of a schema without descriptions, and adds the schemas that it
-// references to definitions.
+// references to definitions. Under properties a member called description is a property
+// and not a description, so its names are kept whatever they are.
 func (d *Description) bare(part any, definitions map[string]any) any {
 	switch part := part.(type) {
 	case map[string]any:

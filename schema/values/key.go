@@ -19,7 +19,14 @@ const (
 // The first byte is the Kind. A number is its float64 in bits that sort, and from ±2^53
 // on the Rest in two bytes. A string is its bytes with 00 as 00 FF, then 00 01. An
 // array is its elements' keys, then 00. An object is 01, name and value for each member
-// by name, then 00.
+// by name, then 00. For example, in hex:
+//
+//	null    03
+//	true    05
+//	1.5     06 bff8000000000000
+//	"a"     07 61 00 01
+//	[1.5]   08 06 bff8000000000000 00
+//	{"a":5} 09 01 61 00 01 06 c014000000000000 00
 func AppendKey(dst []byte, v Value) []byte {
 	dst, _ = AppendKeyPrefix(dst, v, math.MaxInt)
 	return dst
@@ -67,12 +74,14 @@ func AppendRealKey(dst []byte, r Real) []byte {
 	return binary.BigEndian.AppendUint16(dst, uint16(r.Rest)^1<<15)
 }
 
-// keyWriter writes a key and stops soon after end.
+// keyWriter writes a key and stops soon after end. It stops since an index keeps only the
+// first bytes of a key: a document of 2 MiB at a path costs no more than a short one.
 type keyWriter struct {
 	key []byte
 	end int
 }
 
+// value appends the key of a value, or as much of it as the limit allows.
 func (w *keyWriter) value(v Value) {
 	kind := v.Kind()
 	switch kind {
@@ -99,6 +108,8 @@ func (w *keyWriter) value(v Value) {
 	w.key = append(w.key, keyEnd)
 }
 
+// text appends the key of a string after its kind. 00 is escaped, and the end 00 01 sorts
+// before 00 FF: so a string sorts before any longer one that begins with it.
 func (w *keyWriter) text(text []byte) {
 	// A byte of text makes at least one of the key: skip the text beyond the end.
 	if room := max(w.end-len(w.key), 0); len(text) > room {
@@ -115,11 +126,14 @@ func (w *keyWriter) text(text []byte) {
 	w.key = append(append(w.key, text...), keyEnd, keyMember)
 }
 
+// namedValue is a member of an object.
 type namedValue struct {
 	name  []byte
 	value Value
 }
 
+// members appends the members in the order of their names, since two objects are equal
+// whatever the order in which they were written.
 func (w *keyWriter) members(v Value) {
 	var all []namedValue
 	v.Members(func(name []byte, value Value) bool {

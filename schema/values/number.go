@@ -8,7 +8,9 @@ import (
 )
 
 // Real is a JSON number: the nearest float64 and, for a 64-bit integer, the difference
-// to it.
+// to it. A float64 is exact up to 2^53, and ids of many systems are integers beyond. With
+// Rest two such integers differ, and still compare with any other number. 2^53+1 is {2^53,
+// 1}.
 type Real struct {
 	Float float64
 	Rest  int16 // 0 unless the number is an integer beyond ±2^53

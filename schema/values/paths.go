@@ -7,14 +7,18 @@ import (
 )
 
 // Paths finds a fixed set of paths in a document in one pass. It is safe for
-// concurrent use.
+// concurrent use. A query or a set of indexes makes it once and asks it for every
+// document. The cost is one pass over the bytes of a document, however many paths there
+// are; what no path goes through is skipped.
 type Paths struct {
 	root     node
 	count    int
 	ts, etag []int // slots of the system properties
 }
 
-// node is a token of one or more paths.
+// node is a token of one or more paths. The paths /a/b and /a/c have the nodes a, and
+// below it b and c; both are below a. When a comes twice in a document, what was found
+// below the first is cleared by that list.
 type node struct {
 	children []*node
 	name     string
@@ -98,6 +102,7 @@ func (p *Paths) Find(body []byte, ts int64, version uint64, f *Found) {
 	}
 }
 
+// set sets the values of some slots.
 func set(values []Value, slots []int, v Value) {
 	for _, slot := range slots {
 		values[slot] = v

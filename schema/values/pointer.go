@@ -9,7 +9,8 @@ import (
 // MaxPointerBytes limits the length of a JSON pointer.
 const MaxPointerBytes = 255
 
-// Pointer is a JSON pointer (RFC 6901) below the root, as its tokens.
+// Pointer is a JSON pointer (RFC 6901) below the root, as its tokens. /lines/0/sku has the
+// tokens lines, 0 and sku. Tokens are decoded: of /a~1b it is a/b.
 type Pointer []string
 
 // ParsePointer reads a JSON pointer such as /address/city or /lines/0. In a
@@ -49,7 +50,8 @@ func (p Pointer) Plain() bool {
 	return true
 }
 
-// index returns a token as an array index: digits without leading zeros.
+// index returns a token as an array index: digits without leading zeros. More than nine
+// digits are a name only: no document has so many elements.
 func index(token string) (n int, ok bool) {
 	if len(token) == 0 || len(token) > 9 || len(token) > 1 && token[0] == '0' {
 		return 0, false

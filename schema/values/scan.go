@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// next returns the position of the first byte at or after i that is not white space.
+// next returns the position of the first byte at or after i that is not white space. White
+// space is every byte up to a blank, since the JSON is known to be valid.
 func next(data []byte, i int) int {
 	for i < len(data) && data[i] <= ' ' {
 		i++
@@ -24,7 +25,8 @@ func trim(v Value) Value {
 
 // skip returns the position after the value that begins at i; it is greater than i.
 // In a large object or array it calls passed, unless nil, with the bytes skipped
-// since the last call.
+// since the last call. A number or literal ends before a delimiter. It may then have white
+// space at its end, which trim removes.
 func skip(data []byte, i int, passed func(bytes int)) int {
 	switch data[i] {
 	case '"':
@@ -40,7 +42,8 @@ func skip(data []byte, i int, passed func(bytes int)) int {
 	return i
 }
 
-// skipString returns the position after the string whose quote is at i.
+// skipString returns the position after the string whose quote is at i. Most strings have
+// no escapes, so it looks for the quote, and only then back for backslashes.
 func skipString(data []byte, i int) int {
 	start := i + 1
 	for at := start; ; {
@@ -64,7 +67,8 @@ func skipString(data []byte, i int) int {
 // crosses them.
 const passedAtMost = 16 << 10
 
-// skipNested returns the position after the object or array at i.
+// skipNested returns the position after the object or array at i. It counts brackets
+// outside of strings: in valid JSON their kinds need no matching.
 func skipNested(data []byte, i int, passed func(bytes int)) int {
 	for depth := 0; i < len(data); {
 		start := i
