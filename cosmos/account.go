@@ -5,14 +5,18 @@ import (
 	"net/http"
 )
 
-// location is a region of the account.
+// location is a region of the account. SDKs send their requests there, so it has the host
+// name by which the client came.
 type location struct {
 	Name     string `json:"name"`
 	Endpoint string `json:"databaseAccountEndpoint"`
 }
 
 // account describes the account: its only region is where the client was pointed. With the id
-// localhost some SDKs stay where they were pointed whatever the region says.
+// localhost some SDKs stay where they were pointed whatever the region says. An SDK asks
+// for this before anything else, and again every few minutes. The consistency decides what
+// it expects of reads: Session sends a token of its own writes with them (sessionSeq). On
+// a server for tests there is one process, so that every read sees every write.
 func (x *exchange) account() (*reply, error) {
 	scheme, consistency := "http", "Session"
 	if x.TLS != nil {

@@ -14,14 +14,17 @@ import (
 	"github.com/lapsedb/lapse/webserver"
 )
 
-// WellKnownKey is the account key of all emulators, which is no secret.
+// WellKnownKey is the account key of all emulators, which is no secret. The documentation
+// of the emulator publishes it, and the SDKs know it.
 const WellKnownKey = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
 
-// maxSkew is how far the date of a signature may be from the machine's clock.
+// maxSkew is how far the date of a signature may be from the machine's clock. Somebody who
+// has overheard a signature can use it again for that long.
 const maxSkew = 15 * time.Minute
 
 // admits returns an error unless the request came under a name of the gateway's and from no
-// web page: with DNS rebinding, a page of another site has that site's name.
+// web page: with DNS rebinding, a page of another site has that site's name. Thus neither
+// a page in a browser nor a name that leads here by chance can use the well-known key.
 func (g *Gateway) admits(r *http.Request) error {
 	host := webserver.Hostname(r.Host)
 	known := host == "localhost" || net.ParseIP(host).IsLoopback() ||
@@ -36,7 +39,17 @@ func (g *Gateway) admits(r *http.Request) error {
 }
 
 // authorize returns an error unless the request is signed with the account key, or has a token
-// of Microsoft Entra where the key is the well-known one.
+// of Microsoft Entra where the key is the well-known one. The header is
+// type=master&ver=1.0&sig=<base64>, in percent code. What is signed has five lines:
+//
+//	get
+//	docs
+//	dbs/salesdb/colls/orders/docs/SO05
+//	tue, 01 nov 1994 08:12:31 gmt
+//	(empty)
+//
+// The method, type and date are in lower case, the link as sent. Body and query are not
+// signed, so over http anybody in between can change them.
 func (g *Gateway) authorize(r *http.Request, path []string) error {
 	text, err := url.PathUnescape(r.Header.Get("Authorization"))
 	var version, kind, signature string
@@ -81,13 +94,16 @@ func unauthorized(format string, args ...any) *fault {
 	return faultf(http.StatusUnauthorized, format, args...)
 }
 
+// sign returns the signature of a request: HMAC-SHA-256 by the account key.
 func (g *Gateway) sign(method, kind, link, date string) []byte {
 	mac := hmac.New(sha256.New, g.key)
 	mac.Write([]byte(strings.ToLower(method) + "\n" + kind + "\n" + link + "\n" + strings.ToLower(date) + "\n\n"))
 	return mac.Sum(nil)
 }
 
-// signedType returns the type of resource that the signature of a path has.
+// signedType returns the type of resource that the signature of a path has. A path of an
+// even number of segments ends with an id, and the type is before it; one of an odd number
+// ends with the type: dbs/salesdb/colls is colls.
 func signedType(path []string) string {
 	if len(path) == 0 {
 		return ""
@@ -102,7 +118,8 @@ func signedType(path []string) string {
 func isOperation(path []string) bool { return len(path) == 6 && path[4] == "operations" }
 
 // signedLinks returns the links that the signature of a path may have: the path of the
-// resource, or the resource id at its end in lower case.
+// resource, or the resource id at its end in lower case. SDKs that follow a _self sign its
+// resource id alone.
 func signedLinks(path []string) []string {
 	switch {
 	case isOperation(path):

@@ -15,6 +15,23 @@ import (
 // maxBatch is the most operations of a batch, as in Cosmos DB.
 const maxBatch = 100
 
+// Batches of Cosmos DB become batches of lapse. A batch goes through these steps:
+//
+//	given ─► stepOf ─► readAhead ─► decide ─► run ─► results
+//	          address    gets         ▲          │
+//	                                  └─ patch interrupted by another write
+//
+//   - Most operations have one of lapse. A patch has none with Cosmos DB's rules, so the
+//     gateway reads the item, applies the patch, and replaces the item if it still has the
+//     etag.
+//   - Where the partition key is not /id, a document may be no item (partition.go).
+//     Reading ahead keeps replace, upsert and delete from changing one.
+//   - An operation may depend on one before it in the same batch. decide therefore keeps
+//     what each document will have; such an item has no etag yet, and its patch no
+//     condition.
+//
+// In an atomic batch a fault of one operation is the end: nothing is sent.
+
 // batchOperation is an operation of a batch as sent.
 type batchOperation struct {
 	OperationType string          `json:"operationType"`
@@ -24,7 +41,8 @@ type batchOperation struct {
 	ResourceBody  json.RawMessage `json:"resourceBody"`
 }
 
-// step is an operation of a batch, and what came of it.
+// step is an operation of a batch, and what came of it. Its stored part is complete after
+// stepOf, but for a patch: its content is made in decide.
 type step struct {
 	op      string // lapse's: create, upsert, replace, delete, get; patch becomes replace
 	ifMatch string
@@ -38,7 +56,8 @@ type step struct {
 // operations maps types to lapse's operations.
 var operations = map[string]string{"Create": "create", "Upsert": "upsert", "Replace": "replace", "Delete": "delete", "Read": "get", "Patch": "patch"}
 
-// batch runs the operations of a batch, all or none if it is atomic.
+// batch runs the operations of a batch, all or none if it is atomic. The key of the header
+// counts for all operations. Without it each brings its own, as in bulk mode.
 func (x *exchange) batch(c *container) (*reply, error) {
 	var given []batchOperation
 	if err := json.Unmarshal(x.body, &given); err != nil || len(given) == 0 || len(given) > maxBatch {
@@ -67,6 +86,7 @@ func (c *container) stepOf(o *batchOperation, key partitionKey) *step {
 	return s
 }
 
+// fill reads what the step is about. It sends nothing.
 func (c *container) fill(s *step, o *batchOperation, key partitionKey) (err error) {
 	if s.op == "" {
 		return badRequest("operationType %.40q is not served: use Create, Upsert, Replace, Delete, Read or Patch", o.OperationType)
@@ -110,7 +130,10 @@ func textOf(v values.Value) string {
 	return string(v)
 }
 
-// runSteps runs the steps, again while others' writes interrupt patches.
+// runSteps runs the steps, again while others' writes interrupt patches. Only a patch
+// without a condition of the client's own is tried again: with one, the client has to hear
+// that the item changed. An atomic batch is tried again as a whole, as nothing of it
+// happened.
 func (x *exchange) runSteps(c *container, steps []*step, atomic bool) (seq uint64, err error) {
 	pending := steps
 	for range patchTries {
@@ -139,7 +162,8 @@ func (x *exchange) runSteps(c *container, steps []*step, atomic bool) (seq uint6
 	return seq, nil
 }
 
-// runOnce reads what the steps depend on, and sends those without a fault.
+// runOnce reads what the steps depend on, and sends those without a fault. It returns the
+// log sequence of the reply, 0 if nothing was sent.
 func (x *exchange) runOnce(c *container, steps []*step, atomic bool) (uint64, error) {
 	present, err := x.readAhead(c, steps)
 	if err != nil {
@@ -185,7 +209,9 @@ type existing struct {
 	isWrite bool // an operation before wrote it: it has no etag yet
 }
 
-// readAhead reads the documents of which a step has to know what they have.
+// readAhead reads the documents of which a step has to know what they have. Creates and
+// gets need no look ahead: lapse judges the former, and the reply shows what the latter
+// found.
 func (x *exchange) readAhead(c *container, steps []*step) (map[string]*existing, error) {
 	b := newBatch()
 	var documents []string
@@ -214,7 +240,8 @@ func (x *exchange) readAhead(c *container, steps []*step) (map[string]*existing,
 }
 
 // decide returns the condition with which a step is sent, or why it is not. It keeps in present
-// what the document has after it.
+// what the document has after it. was is what the document has before this step, nil for
+// nothing.
 func (c *container) decide(s *step, present map[string]*existing) (ifMatch string, err error) {
 	was := present[s.document]
 	ifMatch = s.ifMatch
@@ -244,6 +271,7 @@ func (c *container) decide(s *step, present map[string]*existing) (ifMatch strin
 	return ifMatch, nil
 }
 
+// patchStep sets the step's content to the item with its patch applied.
 func (c *container) patchStep(s *step, was *existing) error {
 	changed, err := s.patch.apply(was.item.body)
 	if err != nil {
@@ -257,7 +285,8 @@ func (c *container) patchStep(s *step, was *existing) error {
 }
 
 // results is the reply to a batch: in an atomic one that failed, all steps but the one to blame
-// depend on it.
+// depend on it. The status of the reply is 207 when an operation failed, else 200. Each
+// row has its own status.
 func (x *exchange) results(c *container, steps []*step, atomic bool, seq uint64) *reply {
 	status := http.StatusOK
 	for _, s := range steps {
@@ -276,6 +305,9 @@ func (x *exchange) results(c *container, steps []*step, atomic bool, seq uint64)
 	return &reply{status: status, body: append(out, ']'), seq: seq, about: c.about}
 }
 
+// appendResult appends the row of one step:
+//
+//	{"statusCode":201,"requestCharge":1,"eTag":"\"41\"","resourceBody":{…}}
 func (x *exchange) appendResult(out []byte, c *container, s *step, failed bool) []byte {
 	status := s.result.Code
 	var it item
@@ -312,6 +344,7 @@ type batchBody struct {
 
 func newBatch() *batchBody { return &batchBody{text: []byte(`{"operations":[`)} }
 
+// add adds an operation. A body goes with the operations that write content.
 func (b *batchBody) add(op, id string, body []byte, ifMatch string) {
 	b.operations++
 	b.text = appendString(append(comma(b.text), `{"op":"`+op+`"`...), "id", id)

@@ -18,7 +18,9 @@ import (
 const certificateLife = 90 * 24 * time.Hour
 
 // makeCertificate makes a certificate for hosts, and returns it with that of the CA which
-// signed it, in PEM. The keys are in memory alone.
+// signed it, in PEM. The keys are in memory alone. Clients trust the CA, which
+// --cosmos-cert-out writes. Its key is gone with the process, so nobody can use that trust
+// later.
 func makeCertificate(hosts []string, now time.Time) (*tls.Certificate, []byte, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	key, keyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -47,6 +49,8 @@ func makeCertificate(hosts []string, now time.Time) (*tls.Certificate, []byte, e
 	return &tls.Certificate{Certificate: [][]byte{signed, caCert}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caCert}), nil
 }
 
+// template returns what CA and leaf have in common. It begins an hour ago, for clocks that
+// are late.
 func template(name string, now time.Time) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // its reader never fails
 	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(certificateLife)}

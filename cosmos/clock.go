@@ -11,7 +11,12 @@ import (
 // maxAdvance is the most seconds of one move of a clock.
 const maxAdvance = 1 << 40
 
-// clock shows or moves the clocks of a server for tests.
+// clock shows or moves the clocks of a server for tests. Request and reply of
+// /_lapse/clock, which is no part of Cosmos DB:
+//
+//	GET   /_lapse/clock                                  {"now":1431857103}
+//	POST  /_lapse/clock  {"advance":2592000}             {"now":1434449103}
+//	POST  /_lapse/clock?database=salesdb  {"advance":5}  {"now":1434449108}
 func (x *exchange) clock() (*reply, error) {
 	if !x.options.Test {
 		return nil, notFound("only lapse test moves clocks")
@@ -25,6 +30,7 @@ func (x *exchange) clock() (*reply, error) {
 	return nil, x.wrongMethod()
 }
 
+// showClock shows the latest time that a clock of a database has.
 func (x *exchange) showClock() (*reply, error) {
 	_, now, err := x.latest()
 	if err != nil {
@@ -33,7 +39,8 @@ func (x *exchange) showClock() (*reply, error) {
 	return &reply{status: http.StatusOK, body: fmt.Appendf(nil, `{"now":%d}`, now.Unix())}, nil
 }
 
-// moveClocks moves the clock of the database that the request names, or of all.
+// moveClocks moves the clock of the database that the request names, or of all. Databases
+// move one after the other, so an error leaves those before it moved.
 func (x *exchange) moveClocks() (*reply, error) {
 	// A web page can't send this type to another site without asking.
 	if kind, _, err := mime.ParseMediaType(x.Header.Get("Content-Type")); err != nil || kind != "application/json" {

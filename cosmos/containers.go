@@ -15,6 +15,18 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
+// A container that was read is used again for a while, since each request about an item
+// needs its partition key, and reading it costs a request of its own. How long depends on
+// what is known:
+//
+//   - with a tail of the log, as long as that has seen no event of a collection
+//   - without one, for maxAge
+//   - after a change through this gateway, not at all
+//
+// A request with a stale definition is harmless but for its partition key, which never
+// changes in a container's life. One that was created again with another key has another
+// resource id, which SDKs send.
+
 // container is a collection with its definition.
 type container struct {
 	*definition
@@ -45,7 +57,9 @@ func (c *container) fresh(t *tail) bool {
 // name is the collection's.
 func (c *container) name() string { return c.info.Name }
 
-// container returns the container with an id or resource id.
+// container returns the container with an id or resource id. The order of the checks
+// matters to SDKs: a resource id that is stale is a 404, and a container that was created
+// anew is a 400 with substatus 1024, at which they read it again.
 func (x *exchange) container(id string) (*container, error) {
 	name := id
 	if isRID(id, 8) {
@@ -70,7 +84,8 @@ func (x *exchange) container(id string) (*container, error) {
 	return c, nil
 }
 
-// readDefinition reads a container from the database, and remembers it.
+// readDefinition reads a container from the database, and remembers it. Only a container
+// that was read without fault is remembered.
 func (x *exchange) readDefinition(name string) (*container, error) {
 	if err := checkContainerID(name); err != nil {
 		return nil, err
@@ -82,6 +97,7 @@ func (x *exchange) readDefinition(name string) (*container, error) {
 	return x.containerOf(answer)
 }
 
+// checkContainerID refuses what is no name of a collection: Cosmos DB allows more.
 func checkContainerID(id string) error {
 	if _, err := schema.ParseCollectionName(id); err != nil {
 		return badRequest("container id: %v", err)
@@ -107,6 +123,7 @@ func (x *exchange) containerOf(answer *client.Reply) (*container, error) {
 	return c, nil
 }
 
+// containerFrom makes a container of a collection.
 func (x *exchange) containerFrom(info client.CollectionInfo) (*container, error) {
 	d, err := readDefinition(&info.Properties)
 	if err != nil {
@@ -132,6 +149,8 @@ func (x *exchange) containers() (all []*container, err error) {
 	return all, nil
 }
 
+// containerByRID finds the container of a resource id. Nothing maps digests back to names,
+// so it compares those of all containers.
 func (x *exchange) containerByRID(rid string) (*container, error) {
 	all, err := x.containers()
 	if err != nil {
@@ -143,7 +162,8 @@ func (x *exchange) containerByRID(rid string) (*container, error) {
 	return nil, &fault{status: http.StatusNotFound, substatus: noContainer, message: "no container has the resource id " + rid}
 }
 
-// show returns the container as a resource.
+// show returns the container as a resource. The members are those that the client sent;
+// what lapse decides replaces or follows them.
 func (c *container) show() []byte {
 	out := schema.AppendString([]byte(`{"id":`), c.name())
 	out = appendMembers(out, c.members, func(name string, value values.Value) values.Value {
@@ -187,6 +207,8 @@ func (c *container) reply(status int) *reply {
 	return &reply{status: status, body: c.show(), etag: c.info.ETag, seq: c.seq, about: "dbs/" + c.db}
 }
 
+// createContainer creates the collection of a container. What Cosmos DB has no word for
+// has lapse's defaults.
 func (x *exchange) createContainer() (*reply, error) {
 	p := schema.DefaultProperties()
 	d, err := parseDefinition(x.body, &p)
@@ -203,7 +225,9 @@ func (x *exchange) createContainer() (*reply, error) {
 	return x.putContainer("collection.create", id, p, d, http.StatusCreated)
 }
 
-// putContainer creates or replaces the collection of a container.
+// putContainer creates or replaces the collection of a container. A definition that is too
+// large for the metadata of a collection is a 400, since the client sent a legal
+// container.
 func (x *exchange) putContainer(op, id string, p schema.Properties, d *definition, status int, opts ...client.RequestOption) (*reply, error) {
 	if err := client.Metadata(metadataName, string(d.members))(&p); err != nil {
 		return nil, err
@@ -223,6 +247,7 @@ func (x *exchange) putContainer(op, id string, p schema.Properties, d *definitio
 	return c.reply(status), nil
 }
 
+// readContainer reads a container anew: a client that asks wants to see changes of others.
 func (x *exchange) readContainer() (*reply, error) {
 	c, err := x.fresh()
 	if err != nil {
@@ -241,7 +266,8 @@ func (x *exchange) fresh() (*container, error) {
 }
 
 // replaceContainer replaces what Cosmos DB has a word for, and keeps the rest, paths that were
-// included over NATS among them.
+// included over NATS among them. Without If-Match the etag just read is the condition, so
+// that a change over NATS between the two is not lost: the client gets a 412.
 func (x *exchange) replaceContainer() (*reply, error) {
 	c, err := x.fresh()
 	if err != nil {
@@ -288,7 +314,9 @@ func (x *exchange) listContainers(q *sql.Query) (*reply, error) {
 	return list("DocumentCollections", databaseRID(x.db.name), shown, q)
 }
 
-// ranges is the only range of partition keys. SDKs ask until they hear a 304.
+// ranges is the only range of partition keys. SDKs ask until they hear a 304. A real
+// account splits a container into ranges as it grows; SDKs send requests by range, and ask
+// for the list with the etag that they have.
 func (x *exchange) ranges(c *container) (*reply, error) {
 	const etag = "1"
 	out := &reply{status: http.StatusNotModified, etag: etag, about: c.about, header: map[string]string{"X-Ms-Item-Count": "1"}}

@@ -17,7 +17,11 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// database is a database that a request has named.
+// database is a database that a request has named. A database has a connection of its own,
+// since a client of lapse is bound to one database. It stays until 256 others were used
+// since, or the gateway ends.
+//
+// Locks: mu guards the fields after it, for a moment. Requests use the client without it.
 type database struct {
 	name   string
 	client *client.Client
@@ -32,7 +36,8 @@ type database struct {
 	tail       *tail                 // of the log, nil before the first request of a change feed
 }
 
-// close ends the tail, and closes the connection.
+// close ends the tail, and closes the connection. New tails begin under mu only while open
+// is not done, so none begins after Wait.
 func (db *database) close() {
 	db.mu.Lock()
 	db.shut()
@@ -98,7 +103,8 @@ func (x *exchange) databaseByRID(rid string) (string, error) {
 	return "", err
 }
 
-// database returns a database by its name, with a connection of its own.
+// database returns a database by its name, with a connection of its own. It does not ask
+// whether the database is served: the first request finds out.
 func (g *Gateway) database(name string) (*database, error) {
 	g.opening.Lock()
 	defer g.opening.Unlock()
@@ -130,12 +136,14 @@ func (x *exchange) databaseID() string {
 	return x.db.name
 }
 
-// there returns an error unless the database is served.
+// there returns an error unless the database is served. there is how the gateway finds out
+// whether a database is served, without reading anything.
 func (x *exchange) there() error {
 	_, err := x.do("collection.list", "", "", []byte(`{"limit":1}`))
 	return err
 }
 
+// readDatabase reads a database. It has no properties, so its etag is its resource id.
 func (x *exchange) readDatabase() (*reply, error) {
 	if err := x.there(); err != nil {
 		return nil, err
@@ -143,7 +151,8 @@ func (x *exchange) readDatabase() (*reply, error) {
 	return &reply{status: http.StatusOK, body: showDatabase(x.db.name, x.databaseID()), etag: databaseRID(x.db.name)}, nil
 }
 
-// createDatabase opens a database on a server for tests, at the latest time of all.
+// createDatabase opens a database on a server for tests, at the latest time of all. Tests
+// move clocks forward, and a new database that began at 2000 would be behind the others.
 func (x *exchange) createDatabase() (*reply, error) {
 	given := values.Value(x.body).At([]string{"id"})
 	if schema.CheckJSON(x.body) != nil || given.Kind() != values.String {
@@ -184,7 +193,7 @@ func (x *exchange) create(name, id string) (err error) {
 }
 
 // latest returns the databases of a server for tests, and the latest time that a clock shows;
-// the zero time without any.
+// the zero time without any. The SDKs' tests know one clock, lapse one for each database.
 func (x *exchange) latest() (names []string, now time.Time, err error) {
 	if names, err = x.options.Databases(x); err != nil {
 		return nil, now, err

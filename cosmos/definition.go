@@ -21,7 +21,15 @@ const maxDefinition = 64 << 10
 const offerMember = "_offer"
 
 // definition is what Cosmos DB's containers have and lapse's collections don't. It is stored
-// as JSON with the members that a client sent.
+// as JSON with the members that a client sent. For a container as sent by a client
+//
+//	{"id":"orders","partitionKey":{"paths":["/customerId"],"kind":"Hash"},"defaultTtl":3600,"uniqueKeyPolicy":{}}
+//
+// the collection orders has defaultTtl 3600 and the metadata
+//
+//	cosmos: {"partitionKey":{"paths":["/customerId"],"kind":"Hash"},"uniqueKeyPolicy":{}}
+//
+// So each thing is in one place, and a change over NATS shows in the container.
 type definition struct {
 	paths   [][]string // of the partition key
 	members values.Value
@@ -57,9 +65,11 @@ func (d *definition) readPaths() error {
 // system are the members that no partition key has, since lapse makes or hides them.
 var system = []string{"_rid", "_self", "_etag", "_ts", "_attachments", itemID}
 
+// isSystem reports whether a member of an item is lapse's, not the client's.
 func isSystem(name string) bool { return slices.Contains(system, name) }
 
-// parsePath reads a path such as /a/"b c" without wildcards.
+// parsePath reads a path such as /a/"b c" without wildcards. Quotes allow names with a
+// slash in Cosmos DB; here such a name has to be without one.
 func parsePath(text string) (path []string, ok bool) {
 	rest, ok := strings.CutPrefix(text, "/")
 	if !ok {
@@ -79,6 +89,7 @@ func parsePath(text string) (path []string, ok bool) {
 	return path, !isSystem(path[0])
 }
 
+// pathText returns a path of the partition key as in a definition.
 func (d *definition) pathText(i int) string { return "/" + strings.Join(d.paths[i], "/") }
 
 func (d *definition) pathTexts() []string {
@@ -89,7 +100,9 @@ func (d *definition) pathTexts() []string {
 	return all
 }
 
-// readDefinition reads the definition of a stored collection.
+// readDefinition reads the definition of a stored collection. A definition that is none is
+// an error and never the default: with /id as partition key, items would be looked for
+// under other ids.
 func readDefinition(p *schema.Properties) (*definition, error) {
 	text, ok := p.Metadata[metadataName]
 	if !ok {
@@ -103,7 +116,8 @@ func readDefinition(p *schema.Properties) (*definition, error) {
 }
 
 // parseDefinition reads a container that a client sent: its definition, and into p the
-// properties that are the collection's.
+// properties that are the collection's. It parses strictly what lapse needs, and keeps the
+// rest as it is.
 func parseDefinition(body values.Value, p *schema.Properties) (*definition, error) {
 	if err := schema.CheckJSON(body); err != nil || body.Kind() != values.Object {
 		return nil, badRequest("the container is no JSON object")
@@ -124,7 +138,8 @@ func parseDefinition(body values.Value, p *schema.Properties) (*definition, erro
 	return d, d.readProperties(body, p)
 }
 
-// readProperties reads what a container has in common with a collection.
+// readProperties reads what a container has in common with a collection. It goes through
+// ParseProperties, so that a defaultTtl has the same rules and errors as over NATS.
 func (d *definition) readProperties(body values.Value, p *schema.Properties) error {
 	common := []byte(`{"indexingPolicy":{`)
 	if mode := d.policy("indexingMode"); mode.Kind() == values.String {
@@ -149,7 +164,8 @@ func (d *definition) policy(name string) values.Value {
 }
 
 // includedPaths returns the paths of the indexing policy of which lapse can have an index:
-// /a/b of /a/b/?.
+// /a/b of /a/b/?. A path such as /* includes everything in Cosmos DB, and here nothing:
+// lapse indexes what is named.
 func (d *definition) includedPaths() (paths []string) {
 	d.policy("includedPaths").Elements(func(element values.Value) bool {
 		text, ok := strings.CutSuffix(string(element.At([]string{"path"}).Text()), "/?")

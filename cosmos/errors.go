@@ -10,7 +10,9 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// fault is an error in Cosmos DB's form.
+// fault is an error in Cosmos DB's form. In the body: {"code":"NotFound","message":"…"}.
+// SDKs decide by status and substatus whether to try again, refresh what they know of a
+// container, or fail.
 type fault struct {
 	status    int
 	substatus int
@@ -29,6 +31,7 @@ const (
 	otherContainer    = 1024 // 400: the container was created again
 )
 
+// faultf returns a fault with a message.
 func faultf(status int, format string, args ...any) *fault {
 	return &fault{status: status, message: fmt.Sprintf(format, args...)}
 }
@@ -37,6 +40,7 @@ func badRequest(format string, args ...any) *fault {
 	return faultf(http.StatusBadRequest, format, args...)
 }
 
+// notFound returns a 404 without substatus: the item, database or offer isn't there.
 func notFound(format string, args ...any) *fault {
 	return faultf(http.StatusNotFound, format, args...)
 }
@@ -49,7 +53,8 @@ var codes = map[int]string{
 	449:                              "RetryWith",
 }
 
-// asFault returns an error of lapse in Cosmos DB's form.
+// asFault returns an error of lapse in Cosmos DB's form. Most codes of lapse are those of
+// Cosmos DB. A 504 becomes 408, which SDKs know as a time-out.
 func asFault(err error) *fault {
 	if f, ok := errors.AsType[*fault](err); ok {
 		return f

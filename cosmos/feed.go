@@ -17,6 +17,21 @@ import (
 // that of the latest version.
 const fullFidelity = "Full-Fidelity Feed"
 
+// The two modes of a change feed, as reads of the log:
+//
+//   - All versions and deletes: each event of an item is a row. An expiry is a delete.
+//   - Latest version: an item is a row once for its present version. Events say which
+//     documents changed, gets which of these versions still stand; a later one has a later
+//     event, further on.
+//
+// A continuation is the sequence of the last event read, in Etag and If-None-Match. It is
+// valid on any process and after any time, as long as the log has what follows; the latest
+// version needs not even that, since the projection has what retention took from the log
+// (readOlder).
+//
+// Events come from the tail in memory where it has them, else from the log by message
+// gets.
+
 // changes is a page of a change feed in the making.
 type changes struct {
 	x      *exchange
@@ -32,7 +47,8 @@ type changes struct {
 	last   uint64 // and of its last one when the request came
 }
 
-// maxRead is the most events that a page of a change feed reads.
+// maxRead is the most events that a page of a change feed reads. A page with few matches
+// ends there, with a continuation that has moved on; the client asks again.
 const maxRead = 2000
 
 // changeFeed answers a page of a change feed, or 304 if there is nothing new.
@@ -107,7 +123,9 @@ func (f *changes) bounds(position string) error {
 	return err
 }
 
-// begin sets where the page begins.
+// begin sets where the page begins. What a request without If-None-Match means depends on
+// the mode: the latest version begins with the first item ever, all versions and deletes
+// have no such beginning.
 func (f *changes) begin(full bool, position string) error {
 	since := f.x.Header.Get("If-Modified-Since")
 	switch {
@@ -147,7 +165,9 @@ func (f *changes) next(seq uint64) (*client.Event, error) {
 	return f.x.db.client.NextEvent(f.x, f.c.name(), seq)
 }
 
-// events passes the events of the container's items to visit, until it returns false.
+// events passes the events of the container's items to visit, until it returns false. It
+// moves f.after with each event, so that the continuation is right wherever it stops.
+// Without events left it is the end of the log: later pages do not read the gap again.
 func (f *changes) events(visit func(*client.Event) (more bool, err error)) error {
 	for range maxRead {
 		e, err := f.next(f.after + 1)
@@ -171,7 +191,9 @@ func isVersion(e *client.Event) bool {
 	return e.Type == client.DocumentCreated || e.Type == client.DocumentReplaced || e.Type == client.DocumentTouched
 }
 
-// chooses reports whether the id of a document may be one of the range of the feed.
+// chooses reports whether the id of a document may be one of the range of the feed. It
+// sees the id alone, so it may let too many pass: range and item are checked later, by
+// content.
 func (f *changes) chooses(document string) bool {
 	if f.c.byID() && len(f.key) > 0 {
 		return string(f.key[0].Text()) == document
@@ -179,7 +201,8 @@ func (f *changes) chooses(document string) bool {
 	return strings.HasPrefix(document, f.prefix)
 }
 
-// readLatest reads the items whose present version the log has next.
+// readLatest reads the items whose present version the log has next. It reads on until a
+// page has at least one item, since to clients an empty page is the end.
 func (f *changes) readLatest() error {
 	if f.after+1 < f.first {
 		if done, err := f.readOlder(); done || err != nil {
@@ -206,6 +229,8 @@ func (f *changes) readLatest() error {
 }
 
 // addCurrent adds the items that still have these versions: later ones have a later event.
+// MinSeq makes the state at least as new as the events, so a version that is gone was
+// replaced or has ended.
 func (f *changes) addCurrent(versions map[string]string) error {
 	if len(versions) == 0 {
 		return nil
@@ -249,7 +274,8 @@ func compareVersions(a, b string) int {
 type version struct{ document, etag string }
 
 // readOlder adds the items whose version is before the beginning of the log, which retention
-// took, in the order of versions. done says that the page has some.
+// took, in the order of versions. done says that the page has some. It scans ids and
+// versions of all items, for each page again, and sorts those of before the log.
 func (f *changes) readOlder() (done bool, err error) {
 	older, err := f.older()
 	for len(older) > 0 && f.page.rows == 0 && err == nil {
@@ -304,7 +330,10 @@ func (f *changes) readAll() error {
 var operationTypes = map[client.EventType]string{client.DocumentCreated: "create", client.DocumentReplaced: "replace", client.DocumentTouched: "replace",
 	client.DocumentDeleted: "delete", client.DocumentExpired: "delete"}
 
-// row returns an event as a row, nil if it is none of an item.
+// row returns an event as a row, nil if it is none of an item. For an expiry it is,
+// shortened,
+//
+//	{"current":{},"previous":{"id":"SO05",…},"metadata":{"operationType":"delete","lsn":57,"timeToLiveExpired":true,…}}
 func (f *changes) row(e *client.Event) ([]byte, error) {
 	operation := operationTypes[e.Type]
 	if operation == "" {
@@ -332,7 +361,9 @@ func (f *changes) row(e *client.Event) ([]byte, error) {
 	return append(f.appendMetadata(append(row, `,"metadata":`...), e, operation, id, key), '}'), nil
 }
 
-// contentOf returns the content that an event has, or to which it leads.
+// contentOf returns the content that an event has, or to which it leads. A touch has no
+// content: its header Lapse-Content names the event that has it. If retention took that
+// one, the row has an empty current.
 func (f *changes) contentOf(e *client.Event) (values.Value, error) {
 	if e.Type != client.DocumentTouched {
 		return values.Value(e.Body), nil
@@ -383,7 +414,7 @@ func (c *container) identify(document string, content values.Value) (id string, 
 }
 
 // valueOf returns the value that a part of a document's id stands for; ok is false for a part
-// that no value has.
+// that no value has. It is the inverse of partOf, for values that were not cut.
 func valueOf(part string) (v values.Value, ok bool) {
 	text, special := strings.CutPrefix(part, "=")
 	switch {
@@ -401,6 +432,8 @@ func valueOf(part string) (v values.Value, ok bool) {
 // was cut, which alone has a ~, not all is known.
 func isWritten(part, text string) bool { return escape(text) == part || strings.Contains(part, "~") }
 
+// appendMetadata appends the metadata of a row, with the partition key by the names of its
+// paths.
 func (f *changes) appendMetadata(row []byte, e *client.Event, operation, id string, key partitionKey) []byte {
 	row = fmt.Appendf(row, `{"operationType":"%s","lsn":%d,"crts":%d`, operation, e.Seq, e.Time.Unix())
 	if e.Previous != "" {

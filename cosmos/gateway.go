@@ -44,7 +44,10 @@ const (
 	maxClients  = 256 // databases with a connection
 )
 
-// Gateway is the handler of the protocol.
+// Gateway is the handler of the protocol. Work is bounded in three ways: requests at once
+// by slots, bytes of a body by readBody, databases with a connection by the cache. A
+// request waits for a slot instead of being refused at once, since SDKs start hundreds and
+// give up after a few refusals.
 type Gateway struct {
 	options   Options
 	key       []byte
@@ -56,7 +59,8 @@ type Gateway struct {
 	throughput *lru.Cache[string, *offer] // of databases, by resource id
 }
 
-// New returns a gateway. Close closes its connections.
+// New returns a gateway. Close closes its connections. It opens no connection: the first
+// request to a database does.
 func New(o Options) (*Gateway, error) {
 	g := &Gateway{options: o, wellKnown: o.Key == "", slots: make(chan struct{}, maxRequests)}
 	if !g.wellKnown {
@@ -89,7 +93,8 @@ func CheckKey(key string) error {
 // Close closes the connections to the databases.
 func (g *Gateway) Close() { g.databases.Purge() }
 
-// exchange is one request.
+// exchange is one request. It has the methods of its parts: x is the context of all calls
+// that it makes.
 type exchange struct {
 	*Gateway
 	context.Context
@@ -109,7 +114,8 @@ type reply struct {
 	header map[string]string
 }
 
-// ServeHTTP answers a request.
+// ServeHTTP answers a request. A reply that comes with an error keeps what else it has:
+// SDKs read Lsn and session token of errors, too.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out, err := g.answer(r)
 	if err != nil {
@@ -165,7 +171,8 @@ func (out *reply) write(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(out.body) // or the client is gone
 }
 
-// answer checks a request, reads its body and routes it.
+// answer checks a request, reads its body and routes it. The order matters: a request that
+// is not admitted or signed costs neither a slot nor its body.
 func (g *Gateway) answer(r *http.Request) (*reply, error) {
 	if err := g.admits(r); err != nil {
 		return nil, err
@@ -199,7 +206,8 @@ func (g *Gateway) answer(r *http.Request) (*reply, error) {
 	return x.route()
 }
 
-// segments splits and decodes a path.
+// segments splits and decodes a path. Segments are split before they are decoded: an id
+// may have a slash in percent code.
 func segments(escaped string) ([]string, error) {
 	escaped = strings.Trim(escaped, "/")
 	if escaped == "" {
@@ -232,7 +240,9 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// sessionSeq returns the sequence in a session token such as 0:-1#5, 0 without one.
+// sessionSeq returns the sequence in a session token such as 0:-1#5, 0 without one. A
+// token has more parts with several regions; here it is the range 0, a version and the
+// sequence.
 func (x *exchange) sessionSeq() uint64 {
 	token, _, _ := strings.Cut(x.Header.Get("X-Ms-Session-Token"), ",")
 	_, token, _ = strings.Cut(token, "#")
@@ -242,7 +252,8 @@ func (x *exchange) sessionSeq() uint64 {
 }
 
 // do sends a request to the database of x. A read waits for the state of the session token;
-// writes are answered by the writer, who has it.
+// writes are answered by the writer, who has it. With an error the reply may be nil, or
+// have the sequence of the state that refused.
 func (x *exchange) do(op, collection, id string, body []byte, opts ...client.RequestOption) (*client.Reply, error) {
 	opts = append(opts, client.TraceOf(x.Header))
 	seq := x.sessionSeq()
@@ -266,7 +277,8 @@ func (x *exchange) do(op, collection, id string, body []byte, opts ...client.Req
 	return answer, err
 }
 
-// explain returns a 404 for a database that is not there.
+// explain returns a 404 for a database that is not there. lapse answers requests to an
+// unknown database as unavailable, at which SDKs would try again. A 404 ends that.
 func (x *exchange) explain(err error) error {
 	names, listErr := x.options.Databases(x)
 	if listErr != nil || slices.Contains(names, x.db.name) {

@@ -12,7 +12,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// stored is an item to be stored, as a document.
+// stored is an item to be stored, as a document. Address and content are made once, by
+// itemFrom or addressOf, and sent as they are.
 type stored struct {
 	id       string // the item's
 	document string // the document's id
@@ -45,7 +46,14 @@ func (c *container) checkKey(key partitionKey) error {
 	return nil
 }
 
-// itemFrom reads an item that a client sent with a partition key.
+// itemFrom reads an item that a client sent with a partition key. It is where an item of
+// Cosmos DB becomes a document of lapse. For customer C1 and the container's key
+// /customerId,
+//
+//	{"id":"SO05","customerId":"C1","total":5}      is stored as document C1:SO05 with
+//	{"id":"C1:SO05","customerId":"C1","total":5}
+//
+// The body has all that is needed to make the item of it again; see itemOf.
 func (c *container) itemFrom(body values.Value, key partitionKey) (*stored, error) {
 	if err := schema.CheckJSON(body); err != nil {
 		return nil, badRequest("the item is not JSON: %v", err)
@@ -73,7 +81,8 @@ func (c *container) itemFrom(body values.Value, key partitionKey) (*stored, erro
 	return s, nil
 }
 
-// toDocument returns the content of an item with the document's id in the place of the item's.
+// toDocument returns the content of an item with the document's id in the place of the
+// item's. System members are dropped: a client sends back what it has read.
 func toDocument(item values.Value, document string) []byte {
 	out := make([]byte, 1, len(item)+len(document))
 	out[0] = '{'
@@ -106,7 +115,9 @@ type item struct {
 	body []byte
 }
 
-// itemIn returns the item that a document of a reply is; ok is false if it is none.
+// itemIn returns the item that a document of a reply is; ok is false if it is none. This
+// is where a document that is none, stored over NATS, disappears from the gateway's
+// replies.
 func (c *container) itemIn(content values.Value) (it item, ok bool) {
 	document := string(content.At([]string{"id"}).Text())
 	if it.id, ok = c.itemOf(document, content); !ok {
@@ -118,7 +129,8 @@ func (c *container) itemIn(content values.Value) (it item, ok bool) {
 }
 
 // toItem returns the content of a document as an item: with the item's id, the etag in quotes
-// and the members of a resource.
+// and the members of a resource. The members of a resource come last. _ts is that of
+// lapse's reply; the etag gets the quotes that it has in HTTP.
 func (c *container) toItem(content values.Value, document, id string) []byte {
 	out := make([]byte, 1, len(content)+256)
 	out[0] = '{'
@@ -141,6 +153,7 @@ func (c *container) found(status int, it item, seq uint64) *reply {
 	return &reply{status: status, body: it.body, etag: it.etag, seq: seq, about: c.about}
 }
 
+// noItem is the error for an item that does not exist here.
 func (c *container) noItem(id string) *fault {
 	return notFound("item %.300q is not in this partition of container %s", id, c.name())
 }
@@ -159,7 +172,8 @@ func checkPathID(id string) error {
 	return nil
 }
 
-// find reads an item. The reply is that of the database, also with an error.
+// find reads an item. The reply is that of the database, also with an error. An id that
+// exists and is no item is a 404 like one that does not exist.
 func (x *exchange) find(c *container, document, id string, opts ...client.RequestOption) (item, *client.Reply, error) {
 	answer, err := x.do("document.get", c.name(), document, nil, opts...)
 	if errors.Is(err, client.ErrDocumentNotFound) {
@@ -175,6 +189,7 @@ func (x *exchange) find(c *container, document, id string, opts ...client.Reques
 	return it, answer, nil
 }
 
+// readItem reads an item; with If-None-Match it says whether it changed.
 func (x *exchange) readItem(c *container, id string) (*reply, error) {
 	_, document, err := x.requested(c, id)
 	if err != nil {
@@ -211,7 +226,8 @@ func (c *container) addressOf(key partitionKey, id string) (string, error) {
 	return document, err
 }
 
-// failed is the reply whose status and body an error sets.
+// failed is the reply whose status and body an error sets. SDKs take the session token of
+// errors, too, so it has the sequence that answered.
 func (c *container) failed(answer *client.Reply) *reply {
 	out := &reply{about: c.about}
 	if answer != nil {
@@ -220,7 +236,10 @@ func (c *container) failed(answer *client.Reply) *reply {
 	return out
 }
 
-// put creates, replaces or upserts an item; id is that of the path, "" for none.
+// put creates, replaces or upserts an item; id is that of the path, "" for none. A create
+// is decided by lapse alone: two at once cannot both succeed. The check before others is
+// by a state that may be older than the write. A document that becomes none in between is
+// replaced: only writes over NATS can do that.
 func (x *exchange) put(c *container, op, id string) (*reply, error) {
 	key, err := x.wholeKey(c)
 	if err != nil {
@@ -253,7 +272,8 @@ func (x *exchange) written(c *container, s *stored, answer *client.Reply) *reply
 	return c.found(answer.Status, it, answer.Seq)
 }
 
-// checkItem refuses to replace, upsert or delete a document that is no item.
+// checkItem refuses to replace, upsert or delete a document that is no item. With the
+// partition key /id there is no other: each document is an item.
 func (x *exchange) checkItem(c *container, op, document, id string) error {
 	if c.byID() || op == "document.create" {
 		return nil
@@ -280,6 +300,8 @@ func (x *exchange) checkItem(c *container, op, document, id string) error {
 	return c.noItem(id)
 }
 
+// occupied is the error for an item whose document's id is taken by a document that is
+// none.
 func (c *container) occupied(document string) *fault {
 	return faultf(http.StatusConflict, "document %q of collection %s has the id of this item and is none, since its members are others: remove it over NATS", document, c.name())
 }
@@ -321,6 +343,9 @@ func (x *exchange) deleteItem(c *container, id string) (*reply, error) {
 const patchTries = 16
 
 // patch reads an item, changes it and replaces it, unless another write came between.
+// lapse's own patch is RFC 7396, which has no indexes, increments and conditions. So the
+// gateway does it, and the etag makes it safe: each try is judged by the state that it
+// read.
 func (x *exchange) patch(c *container, id string) (*reply, error) {
 	p, err := parsePatch(x.body, c.definition)
 	if err != nil {
@@ -347,6 +372,7 @@ func (x *exchange) patch(c *container, id string) (*reply, error) {
 // errChanged says that another write came between.
 var errChanged = errors.New("changed meanwhile")
 
+// patchOnce is one try; errChanged asks for another.
 func (x *exchange) patchOnce(c *container, p *patch, key partitionKey, document, id string, opts []client.RequestOption) (*client.Reply, error) {
 	it, answer, err := x.find(c, document, id, opts...)
 	if err != nil {

@@ -5,7 +5,9 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// comma appends a comma, unless dst ends with the beginning of an object or array.
+// comma appends a comma, unless dst ends with the beginning of an object or array. These
+// build JSON from JSON as written: a number or an unknown member comes back as it was
+// sent.
 func comma(dst []byte) []byte {
 	if c := dst[len(dst)-1]; c == '{' || c == '[' {
 		return dst

@@ -13,7 +13,10 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// offer is the content of an offer: the throughput as a client set it.
+// offer is the content of an offer: the throughput as a client set it. lapse has no
+// throughput: nothing is limited or billed by it. But programs create containers with one
+// and read it back. So it is remembered: that of a container in its definition, that of a
+// database in memory, until the gateway ends.
 type offer struct {
 	content  json.RawMessage
 	resource string // link of what it is for
@@ -67,12 +70,15 @@ func (x *exchange) setThroughput(rid string) error {
 	return err
 }
 
+// show returns the offer as a resource. Its id is that of what it is for, so it needs none
+// of its own.
 func (o *offer) show() []byte {
 	return fmt.Appendf(nil, `{"id":"%s","_rid":"%[1]s","_self":"offers/%[1]s/","_etag":"\"%[1]s\"","_ts":0,"offerVersion":"V2","offerType":"Invalid","resource":"%[2]s","offerResourceId":"%[1]s","content":%[3]s}`,
 		o.rid, o.resource, o.content)
 }
 
-// allOffers returns the offers of all databases and containers.
+// allOffers returns the offers of all databases and containers. It asks all databases for
+// all containers: offers are rarely read.
 func (x *exchange) allOffers() (all []*offer, err error) {
 	names, err := x.options.Databases(x)
 	if err != nil {

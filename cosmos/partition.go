@@ -20,6 +20,32 @@ const (
 	digestSize = 22 // letters of the digest at the end of a part that is cut
 )
 
+// How an item's partition key and id become a document's id. Cosmos DB allows the same
+// item id in each partition, lapse has one id for each document. So a document's id has a
+// part for each value of the key, and one for the item's id, joined by colons:
+//
+//	key            item    document
+//	"C1"           SO05    C1:SO05
+//	"C1", 2024     SO05    C1:=2024:SO05
+//	"a:b"          x%      a%3Ab:x%25
+//	true           SO05    =true:SO05
+//	absent         SO05    =none:SO05
+//	"=5"           SO05    %3D5:SO05
+//
+// Reading a partition is then a query by idPrefix, without an index, and the order of ids
+// groups it.
+//
+// Two different keys never give one id: a colon in a part is escaped, what is no string
+// begins with =, and a string that does is escaped. A part that is too long ends with ~
+// and a digest of the whole, 132 bits of SHA-256. The escape of ~ keeps other parts from
+// looking cut.
+//
+// A document is an item only if its content gives the id that it has (itemOf). A document
+// that was stored over NATS under another id would otherwise appear under an address where
+// no read finds it.
+//
+// This form is stored, so it never changes.
+
 // itemID is the member with an item's id where the document's id has only a part of it.
 const itemID = "_itemId"
 
@@ -27,7 +53,8 @@ const itemID = "_itemId"
 // Missing one is absent from the item.
 type partitionKey []values.Value
 
-// parseKey reads the header x-ms-documentdb-partitionkey, a JSON array; {} is an absent value.
+// parseKey reads the header x-ms-documentdb-partitionkey, a JSON array; {} is an absent
+// value. {} stands for an absent value, since JSON has no undefined.
 func parseKey(text string) (partitionKey, error) {
 	array := values.Value(strings.TrimSpace(text))
 	if err := schema.CheckJSON(array); err != nil || array.Kind() != values.Array {
@@ -49,11 +76,13 @@ func parseKey(text string) (partitionKey, error) {
 }
 
 // isKeyValue reports whether a partition key may have a value, which may be Missing.
+// Cosmos DB allows numbers of a double; beyond one they have no value here.
 func isKeyValue(v values.Value) bool {
 	return v.Kind() < values.Array && (v.Kind() != values.Number || !math.IsInf(v.Float(), 0))
 }
 
-// equal reports whether two keys have the same values.
+// equal reports whether two keys have the same values. Numbers are equal as doubles: 1,
+// 1.0 and 1e0 are one partition.
 func (k partitionKey) equal(other partitionKey) bool {
 	if len(k) != len(other) {
 		return false
@@ -66,7 +95,9 @@ func (k partitionKey) equal(other partitionKey) bool {
 	return true
 }
 
-// prefix returns the beginning of the ids of all documents with these values.
+// prefix returns the beginning of the ids of all documents with these values. For all
+// paths it is a partition, for fewer the beginning of a hierarchical one. The colon at the
+// end keeps C1 from finding C10.
 func (k partitionKey) prefix() string {
 	var b strings.Builder
 	for _, v := range k {
@@ -77,7 +108,8 @@ func (k partitionKey) prefix() string {
 }
 
 // documentID returns the id of the document that has an item, and whether the item's id has to
-// be stored beside it.
+// be stored beside it. A digest cannot be turned back, so a part of the item's id that is
+// cut needs the whole elsewhere: in the member _itemId.
 func (k partitionKey) documentID(id string) (document string, isCut bool) {
 	prefix, part := k.prefix(), escape(id)
 	if room := schema.MaxIDBytes - len(prefix); len(part) > room {
@@ -116,6 +148,7 @@ func scriptNumber(f float64) string {
 func isMark(r rune) bool { return r == '%' || r == ':' || r == '~' || unicode.IsControl(r) }
 
 // escape writes a string so that it has neither a separator nor what marks other parts.
+// Escapes are of bytes of UTF-8, in upper-case hex.
 func escape(s string) string {
 	if !strings.HasPrefix(s, "=") && !strings.ContainsFunc(s, isMark) {
 		return s
@@ -159,7 +192,7 @@ func unescape(part string) (s string, ok bool) {
 }
 
 // cut shortens a part of more than limit bytes to as many whole characters as fit before the
-// digest of the whole.
+// digest of the whole. A character is never divided, and neither is a %XX.
 func cut(part string, limit int) string {
 	if len(part) <= limit {
 		return part
@@ -182,6 +215,7 @@ func cut(part string, limit int) string {
 // byID reports whether the partition key is the item's id, so that each document is an item.
 func (d *definition) byID() bool { return len(d.paths) == 1 && isID(d.paths[0]) }
 
+// isID reports whether a path is that of the item's id.
 func isID(path []string) bool { return len(path) == 1 && path[0] == "id" }
 
 // keyOf returns the partition key of an item, given by its content and id.
@@ -210,7 +244,8 @@ func (d *definition) documentID(key partitionKey, id string) (document string, i
 	return id, false, nil
 }
 
-// itemOf returns the id of the item that a document is; ok is false if it is none.
+// itemOf returns the id of the item that a document is; ok is false if it is none. It
+// makes the id again from the content and compares: that is the only test.
 func (d *definition) itemOf(document string, content values.Value) (id string, ok bool) {
 	if d.byID() {
 		return document, true

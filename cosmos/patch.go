@@ -16,7 +16,12 @@ import (
 // maxPatch is the most operations of a patch, as in Cosmos DB.
 const maxPatch = 10
 
-// patch is a list of operations on an item, and the condition on which they depend.
+// patch is a list of operations on an item, and the condition on which they depend. Its
+// operations are those of JSON Patch (RFC 6902), with set and incr, without test and copy:
+//
+//	[{"op":"incr","path":"/views","value":1},{"op":"add","path":"/tags/-","value":"new"}]
+//
+// Set creates or replaces a member; replace needs one that is there.
 type patch struct {
 	condition  *sql.Query // nil for none
 	operations []patchOperation
@@ -31,7 +36,9 @@ type patchOperation struct {
 	path, from []string
 }
 
-// parsePatch reads a patch: an array of operations, or an object with one.
+// parsePatch reads a patch: an array of operations, or an object with one. In the object
+// form a condition may come with it: {"condition":"FROM c WHERE c.views <
+// 10","operations":[…]}.
 func parsePatch(body values.Value, d *definition) (*patch, error) {
 	var given struct {
 		Operations []patchOperation `json:"operations"`
@@ -88,7 +95,8 @@ func (o *patchOperation) check(d *definition) error {
 	return nil
 }
 
-// changeable parses the path of a member that a patch may change.
+// changeable parses the path of a member that a patch may change. A change of the id or of
+// a value of the partition key would make it another item.
 func changeable(text string, d *definition) ([]string, error) {
 	path, err := values.ParsePointer(text)
 	if err != nil || len(path) == 0 {
@@ -105,7 +113,9 @@ func changeable(text string, d *definition) ([]string, error) {
 	return path, nil
 }
 
-// apply returns the item with the operations applied, if the condition holds for it.
+// apply returns the item with the operations applied, if the condition holds for it. All
+// operations see the results of those before. Nothing is stored here, so the first error
+// leaves the item as it was.
 func (p *patch) apply(item []byte) (values.Value, error) {
 	if p.condition != nil {
 		if holds, err := p.condition.Matches(item); err != nil {
@@ -124,6 +134,7 @@ func (p *patch) apply(item []byte) (values.Value, error) {
 	return content, nil
 }
 
+// apply applies one operation. A move is a removal and an insertion.
 func (o *patchOperation) apply(content values.Value) (values.Value, error) {
 	if o.Op != "move" {
 		return edit(content, o.path, o.change)
@@ -156,7 +167,8 @@ func (o *patchOperation) change(in, old values.Value) (value values.Value, inser
 	return value, o.Op == "add" && in.Kind() == values.Array, err
 }
 
-// add returns the sum of two numbers, exact for integers of 64 bits.
+// add returns the sum of two numbers, exact for integers of 64 bits. Beyond 64 bits it is
+// the sum of doubles, as JavaScript would print it.
 func add(a, b values.Value, path string) (values.Value, error) {
 	if a.Kind() != values.Number {
 		return nil, badRequest("incr at %.80s: the value there is no number", path)
@@ -196,6 +208,7 @@ func edit(in values.Value, path []string, change changer) (values.Value, error) 
 	return editObject(in, path[0], change)
 }
 
+// editObject changes a member, and adds one that is missing at the end.
 func editObject(in values.Value, member string, change changer) (values.Value, error) {
 	value, _, err := change(in, in.At([]string{member}))
 	if err != nil {
@@ -218,6 +231,7 @@ func editObject(in values.Value, member string, change changer) (values.Value, e
 	return append(out, '}'), nil
 }
 
+// editArray changes an element; index may be the length of the array, or - for that.
 func editArray(in values.Value, index string, change changer) (values.Value, error) {
 	var elements []values.Value
 	in.Elements(func(v values.Value) bool { elements = append(elements, v); return true })

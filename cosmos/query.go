@@ -15,7 +15,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// Limits of a query.
+// Limits of a query. A request has to end some time. What ends it is a 400 or a
+// continuation, never a cut result.
 const (
 	maxExamined  = 5_000_000 // documents of one request
 	pauseAfter   = 50_000    // documents, where a page can go on from its last item
@@ -25,7 +26,8 @@ const (
 	maxPage      = 1000
 )
 
-// parseQuery reads the query in the body.
+// parseQuery reads the query in the body. A query that asks for the time gets that of the
+// database, so that TTL and query agree on a server for tests.
 func (x *exchange) parseQuery() (*sql.Query, error) {
 	var given struct {
 		Query      string          `json:"query"`
@@ -96,6 +98,7 @@ type page struct {
 	from int // and their bytes
 }
 
+// newPage returns a page without rows; member names the list.
 func newPage(member, rid string) *page {
 	return &page{body: fmt.Appendf(nil, `{"_rid":"%s","%s":[`, rid, member)}
 }
@@ -106,6 +109,7 @@ func (p *page) add(row []byte) {
 	p.size += len(row)
 }
 
+// reply returns the page. Its headers are what SDKs need to page and to show metrics.
 func (p *page) reply() *reply {
 	count, ratio := strconv.Itoa(p.rows), 1.0
 	if p.read > p.rows {
@@ -127,7 +131,13 @@ func queryFault(err error) error {
 	return err
 }
 
-// place is where the next page of a query begins, as a continuation.
+// place is where the next page of a query begins, as a continuation. An example, decoded:
+// {"c":"gAAB…","a":"C1:SO05","r":100}. It is not signed, since it can only lead to other
+// documents that the client may read anyway; whatever is in it is checked.
+//
+// Two positions are needed. Cursor leads to the beginning of lapse's page, After to the
+// place in it: a page of lapse may have more documents than rows fit into one of Cosmos
+// DB's.
 type place struct {
 	Span   int    `json:"s,omitempty"`
 	Cursor string `json:"c,omitempty"` // of lapse's page
@@ -187,7 +197,10 @@ func (x *exchange) readAll(c *container) (*reply, error) {
 	return x.pageOf(c, q, s, false)
 }
 
-// query answers a page of a query.
+// query answers a page of a query. What SDKs do depends on these answers. A query within a
+// partition is answered at once. One over several that sorts or counts is refused at
+// first. SDKs then ask for its plan, which has nothing to merge, and send the query to the
+// only range.
 func (x *exchange) query(c *container) (*reply, error) {
 	q, err := x.parseQuery()
 	if err != nil {
@@ -219,6 +232,9 @@ func (x *exchange) skipsAhead() bool {
 }
 
 // pageOf answers a page. After a full one that is said to be open there is always another.
+// Counting everything is one request of lapse (countAll). Any other query reads documents
+// and evaluates SQL here; the condition of lapse, if there is one, only narrows what is
+// read.
 func (x *exchange) pageOf(c *container, q *sql.Query, s *selection, open bool) (*reply, error) {
 	at, err := x.continuation()
 	if err != nil {
@@ -263,7 +279,9 @@ type next struct {
 	more bool
 }
 
-// page collects the rows of a page; there is no next place after the end.
+// page collects the rows of a page; there is no next place after the end. size+1 rows are
+// asked for: whether there is one more tells whether another page follows. Where that
+// would read on for long, the place says that there may be more.
 func (r *reader) page(q *sql.Query, size int, from place) (*page, *next, error) {
 	p := newPage("Documents", r.c.rid)
 	var end *next
@@ -303,7 +321,8 @@ func (r *reader) page(q *sql.Query, size int, from place) (*page, *next, error) 
 const maxKey = 4 << 10
 
 // sortedPage collects the rows of a page that goes on after the key of a row: items that expire
-// between two pages hide no others.
+// between two pages hide no others. All rows are computed again for each page, since their
+// order needs them all. maxKept bounds the memory.
 func (r *reader) sortedPage(q *sql.Query, size int, from place) (*page, *next, error) {
 	p := newPage("Documents", r.c.rid)
 	var end *next
@@ -358,6 +377,7 @@ func (x *exchange) plan() (*reply, error) {
 	return &reply{status: http.StatusOK, body: planOf(q)}, nil
 }
 
+// planOf returns the plan: one range, nothing to merge.
 func planOf(q *sql.Query) []byte {
 	return fmt.Appendf(nil, `{"partitionedQueryExecutionInfoVersion":2,"queryInfo":{"distinctType":"None","top":null,"offset":null,"limit":null,"orderBy":[],"orderByExpressions":[],`+
 		`"groupByExpressions":[],"groupByAliases":[],"aggregates":[],"groupByAliasToAggregateType":{},"rewrittenQuery":"","hasSelectValue":%t,"dCountInfo":null,"hasNonStreamingOrderBy":false},`+

@@ -7,16 +7,26 @@ import (
 )
 
 // Resource ids are digests of names: 4 bytes of a database, 8 of a container and 16 of an
-// item, each of which begins with those of its parent. The link of an item ends with its id
-// instead, from which it is found. That of a container is also of its
-// partition key, so that a container of the same name with another key is another one to the
-// SDKs, which remember the key by the resource id.
+// item, each of which begins with those of its parent:
+//
+//	database   digest(name)[:4]
+//	container  digest(database)[:4] digest(database, name, paths…)[:4]
+//	item       the container's 8 bytes, digest(container's rid, document)[:8]
+//
+// The link of an item ends with its id instead, from which it is found.
+//
+// A container's is also of its partition key, so that a container of the same name with
+// another key is another one to the SDKs, which remember the key by the resource id.
+//
+// Digests need no state: every process has the same ones, and nothing has to be stored.
 
+// digest is SHA-256 over the texts, which have no byte 00.
 func digest(texts ...string) []byte {
 	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
 	return sum[:]
 }
 
+// databaseRID returns the resource id of a database.
 func databaseRID(name string) string { return encodeRID(digest(name)[:4]) }
 
 // containerRID has the high bit of its fifth byte set: SDKs take others for those of users.
@@ -37,6 +47,7 @@ func itemRID(container, document string) string {
 // ridEncoding is base64 with - instead of /, which separates segments of paths.
 var ridEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-")
 
+// encodeRID returns bytes as a resource id.
 func encodeRID(rid []byte) string { return ridEncoding.EncodeToString(rid) }
 
 func decodeRID(text string) ([]byte, bool) {

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 )
 
+// pathUnescape decodes a segment of a path, which must be UTF-8.
 func pathUnescape(segment string) (string, error) {
 	text, err := url.PathUnescape(segment)
 	if err == nil && !utf8.ValidString(text) {
@@ -15,7 +16,18 @@ func pathUnescape(segment string) (string, error) {
 	return text, err
 }
 
-// route answers a request by its path.
+// route answers a request by its path. The paths are those of Cosmos DB's REST API:
+//
+//	/                                  account
+//	/dbs/salesdb                       database
+//	/dbs/salesdb/colls/orders          container
+//	/dbs/salesdb/colls/orders/docs     POST: item, query, batch; GET: all items, change feed
+//	/dbs/salesdb/colls/orders/docs/SO05  item
+//	/dbs/salesdb/colls/orders/pkranges  ranges of partition keys
+//	/offers                            throughput
+//
+// SDKs send the same POST for an item, a query, a plan and a batch, and say which by a
+// header.
 func (x *exchange) route() (*reply, error) {
 	switch {
 	case len(x.path) == 0:
@@ -63,6 +75,7 @@ func (x *exchange) routeIn() (*reply, error) {
 	return nil, x.notServed()
 }
 
+// only answers a request of one method.
 func (x *exchange) only(method string, handle func() (*reply, error)) (*reply, error) {
 	if x.Method != method {
 		return nil, x.wrongMethod()
@@ -78,6 +91,8 @@ func (x *exchange) wrongMethod() error {
 var features = map[string]string{"sprocs": "stored procedures", "triggers": "triggers", "udfs": "user-defined functions", "users": "users and permissions",
 	"permissions": "users and permissions", "conflicts": "conflicts", "addresses": "direct mode", "operations": "operations on partition keys", "clientencryptionkeys": "client encryption keys"}
 
+// notServed is the error for a path that lapse does not serve. It names the feature, since
+// an SDK shows its user nothing else.
 func (x *exchange) notServed() error {
 	for _, segment := range slices.Backward(x.path) {
 		if name, ok := features[segment]; ok {

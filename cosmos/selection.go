@@ -16,7 +16,16 @@ import (
 const maxSpans = 100
 
 // selection is what lapse is asked for, to find the items of a query: spans in the order of
-// documents' ids, each a prefix of ids.
+// documents' ids, each a prefix of ids. What a query reads, from the narrowest to the
+// widest:
+//
+//   - documents by id, where the query names the whole key and the item's id (exact)
+//   - the documents of a partition, or of the beginning of a hierarchical key, by idPrefix
+//   - those with a value at an indexed path (where)
+//   - all
+//
+// A selection only narrows: it may have documents that the query does not want, never the
+// reverse. So each is checked again by SQL.
 type selection struct {
 	prefixes []string // sorted; one empty prefix for all
 	exact    bool     // the prefixes are whole ids
@@ -33,7 +42,8 @@ func (s *selection) everything() bool {
 	return !s.exact && s.prefixes[0] == "" && s.start == "" && s.end == ""
 }
 
-// selection returns what has to be read for a query.
+// selection returns what has to be read for a query. The header counts before the query: a
+// client that gives a partition key reads that one, whatever its condition says.
 func (x *exchange) selection(c *container, q *sql.Query) (*selection, error) {
 	key, err := x.keyHeader()
 	if err != nil {
@@ -136,7 +146,8 @@ func (c *container) documentsOf(keys []partitionKey, ids []values.Value) (docume
 	return sorted(documents)
 }
 
-// narrow hands down what the query demands of an indexed path.
+// narrow hands down what the query demands of an indexed path. lapse reads by idPrefix or
+// by an index, not by both, so a partition comes before an index.
 func (s *selection) narrow(c *container, equal []sql.Equality) {
 	if s.exact || s.prefixes[0] != "" || c.info.IndexingMode != schema.Consistent {
 		return
@@ -173,7 +184,9 @@ func (s *selection) inRange(c *container, it values.Value, id string) bool {
 	return epk >= s.start && (s.end == "" || epk < s.end)
 }
 
-// reader reads the items of a selection one by one.
+// reader reads the items of a selection one by one. It is at a place at any time, so that
+// a page can end after any item. Documents that are no items, or out of the range, are
+// read and left out.
 type reader struct {
 	x       *exchange
 	c       *container
@@ -204,7 +217,9 @@ func (c *container) columns() []string {
 	return sorted(append(all, "/"+itemID))
 }
 
-// next returns the next item; ok is false after the last.
+// next returns the next item; ok is false after the last. Documents up to the place were
+// on an earlier page. They are read again where a page of lapse was cut in between, but
+// not given again.
 func (r *reader) next() (it item, ok bool, err error) {
 	for {
 		for len(r.documents) > 0 {
@@ -234,7 +249,8 @@ func (r *reader) more() bool {
 	return len(r.documents) > 0 || r.cursor != "" || !r.s.exact && r.at.Span+1 < len(r.s.prefixes)
 }
 
-// fetch reads the next page of documents; done says that there is none.
+// fetch reads the next page of documents; done says that there is none. The cases, in
+// order: pause, limit, ids, end of a span, next page of a span.
 func (r *reader) fetch() (done bool, err error) {
 	switch {
 	case r.limit > 0 && r.examined >= r.limit && r.more():
@@ -291,7 +307,8 @@ func (r *reader) request() queryRequest {
 	return queryRequest{Where: r.s.where, Params: r.s.params, IDPrefix: r.s.prefixes[r.at.Span], Select: r.columns, Limit: cmp.Or(r.chunk, maxPage), Cursor: r.at.Cursor}
 }
 
-// fetchExact reads all documents whose ids are known.
+// fetchExact reads all documents whose ids are known. There are at most maxSpans of them,
+// which one batch of gets reads.
 func (r *reader) fetchExact() (done bool, err error) {
 	if r.begun || len(r.s.prefixes) == 0 {
 		return true, nil

@@ -51,7 +51,8 @@ func ParseURL(text string) (scheme, host, port string, err error) {
 }
 
 // Listen listens, so that a wrong address is an error before anything starts. Its error says
-// what to do.
+// what to do. Serve begins to answer. What listens meanwhile keeps connections waiting
+// instead of refusing them.
 func (a Address) Listen() (_ *Server, err error) {
 	scheme, host, port, err := ParseURL(a.URL)
 	if err != nil {
@@ -77,7 +78,9 @@ func (a Address) Listen() (_ *Server, err error) {
 // listenTries bounds the tries to find a port that is free at both addresses of localhost.
 const listenTries = 10
 
-// listen listens at a host; localhost is 127.0.0.1 and, if the machine has it, ::1.
+// listen listens at a host; localhost is 127.0.0.1 and, if the machine has it, ::1. With
+// port 0 the second address gets the port of the first, which somebody else may have: then
+// it tries again.
 func listen(host, port string) ([]net.Listener, error) {
 	if host != "localhost" {
 		l, err := webserver.Listen("tcp", net.JoinHostPort(host, port))
@@ -127,7 +130,8 @@ func (s *Server) Serve(g *Gateway, logger *slog.Logger) (stop func()) {
 	}
 }
 
-// certify reads or makes the certificate, and writes it for clients.
+// certify reads or makes the certificate, and writes it for clients. CertOut is written
+// before the ready line, so that a script can read it after that.
 func (s *Server) certify(host string) error {
 	certificate, trusted, err := s.address.certificate(host)
 	if err != nil {
@@ -142,7 +146,8 @@ func (s *Server) certify(host string) error {
 	return nil
 }
 
-// Reload reads the files of the certificate again. One that was made stays.
+// Reload reads the files of the certificate again. One that was made stays. Connections
+// that are open keep the old one; new ones get the new one.
 func (s *Server) Reload() error {
 	if s.address.CertFile == "" || s.certified.Load() == nil {
 		return nil

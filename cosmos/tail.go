@@ -20,7 +20,18 @@ const (
 )
 
 // tail has the last events of a log in memory, until it ends: after an error, when nobody asks
-// for it, or when the database is closed. A tail that has ended has none.
+// for it, or when the database is closed. A tail that has ended has none. A reader of a
+// change feed asks every few seconds, for each container, and a message get costs a round
+// trip for each event. The tail reads the log once for all readers of a database.
+//
+// Who may change what: run alone adds events. Any request may ask, under mu; end may come
+// from run or from follow. ended is final.
+//
+// Invariant: events has all events of the log in [from, last] that are not internal.
+// Whatever it cannot promise that for moves from up, and requests for less go to the log.
+//
+// Why a stale tail does no harm: who asks says up to which sequence it has to reach
+// (tailOf, next); if it has not, the log answers.
 type tail struct {
 	log    time.Time // when the log was created
 	began  time.Time // by the machine's clock
@@ -58,6 +69,7 @@ func (t *tail) run(ctx context.Context, c *client.Client) {
 	}
 }
 
+// end ends the tail and frees its events.
 func (t *tail) end() {
 	t.cancel()
 	t.idle.Stop()
@@ -92,7 +104,8 @@ func (t *tail) add(entry client.Entry) bool {
 	return true
 }
 
-// drop drops the first n events.
+// drop drops the first n events. from moves past the dropped ones, since the tail no
+// longer has all before.
 func (t *tail) drop(n int) {
 	for i, e := range t.events[:n] {
 		t.bytes -= sizeOf(e)
@@ -102,6 +115,7 @@ func (t *tail) drop(n int) {
 	t.events = t.events[n:]
 }
 
+// sizeOf returns about the bytes of an event in memory.
 func sizeOf(e *client.Event) int { return len(e.Body) + eventBytes }
 
 // next returns the first event of a collection from sequence seq on, nil if there is none up to
@@ -156,7 +170,8 @@ func (db *database) tailOf(after, upTo uint64) (t *tail, from, last uint64) {
 }
 
 // follow returns the tail of a log in the state given. It starts one if there is none; one that
-// has ended is replaced after a while, and that of an earlier log at once.
+// has ended is replaced after a while, and that of an earlier log at once. The pause keeps
+// a log that cannot be followed from being tried at each request.
 func (db *database) follow(log client.LogState) *tail {
 	db.mu.Lock()
 	defer db.mu.Unlock()
