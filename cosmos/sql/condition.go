@@ -9,7 +9,8 @@ import (
 )
 
 // Counts reports whether the query is SELECT VALUE COUNT(1): its only row is the number of items
-// that satisfy its condition.
+// that satisfy its condition. Anything that changes the number of rows, such as a JOIN or
+// TOP, excludes it.
 func (q *Query) Counts() bool {
 	return q.value && q.row.counts && len(q.sources) == 1 && q.sources[0].of == nil && q.groupBy == nil && q.skip == 0 && q.end == math.MaxInt
 }
@@ -18,7 +19,14 @@ func (q *Query) Counts() bool {
 func (q *Query) CountsAll() bool { return q.Counts() && string(q.where.literal) == "true" }
 
 // Condition returns the condition in lapse's language, over documents and an object of params,
-// where it means the same. same says of which paths documents have what items have.
+// where it means the same. same says of which paths documents have what items have. For
+// SELECT VALUE COUNT(1) FROM c WHERE c.total > 5 AND c.status IN ("new", "paid") it is
+//
+//	where   (doc["total"] > params.p0 && (doc["status"] == params.p1 || doc["status"] == params.p2))
+//	params  {"p0":5,"p1":"new","p2":"paid"}
+//
+// The caller counts by it without looking at the items again, so ok is false wherever the
+// two languages might differ.
 func (q *Query) Condition(same func(values.Pointer) bool) (where string, params []byte, ok bool) {
 	c := condition{same: same}
 	if ok = c.add(q.where); !ok {
@@ -35,7 +43,8 @@ type condition struct {
 	n      int    // of them
 }
 
-// PathOf writes a path in lapse's language.
+// PathOf writes a path in lapse's language. A name in brackets cannot be a keyword or an
+// operator of CEL.
 func PathOf(path values.Pointer) string {
 	var b strings.Builder
 	b.WriteString("doc")
@@ -65,6 +74,7 @@ func (c *condition) add(x *expr) bool {
 	return false
 }
 
+// join appends n expressions in parentheses.
 func (c *condition) join(operator string, n int, add func(i int) bool) bool {
 	for i := range n {
 		c.text.WriteString(map[bool]string{true: "(", false: operator}[i == 0])
@@ -76,7 +86,8 @@ func (c *condition) join(operator string, n int, add func(i int) bool) bool {
 	return true
 }
 
-// compare appends the comparison of a path with a scalar.
+// compare appends the comparison of a path with a scalar. A value of a document is never
+// part of the text: a parameter needs no quoting.
 func (c *condition) compare(x *expr, operator string, v values.Value) bool {
 	demanded := demand(x, literalOf(v))
 	if v.Kind() >= values.Array || demanded == nil || demanded[0].root.slot != 0 || !demanded[0].Path.Plain() || !c.same(demanded[0].Path) {

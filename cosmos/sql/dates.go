@@ -9,7 +9,12 @@ import (
 )
 
 // Dates are strings in UTC such as 2026-11-28T16:30:00.0000000Z; ticks count 100 ns since
-// 1970. The calendar is computed here, as package time would bring a clock.
+// 1970. The calendar is computed here, as package time would bring a clock: the only time
+// that a query knows is Query.Now.
+//
+// An int has room for the ticks of all years from 1 to 9999, up to 2.6e18, and for
+// maxShift more.
+
 
 const (
 	second = 10_000_000 // ticks
@@ -37,14 +42,16 @@ var datePattern = regexp.MustCompile(`^(\d{4})-(\d\d)-(\d\d)(?:T(\d\d):(\d\d)(?:
 // monthsBefore is the number of months from year 0 to a month.
 func monthsBefore(year, month int) int { return 12*year + month - 1 }
 
-// daysTo returns the days from 1970 to the first of a month.
+// daysTo returns the days from 1970 to the first of a month. The formula is of Howard
+// Hinnant, "chrono-Compatible Low-Level Date Algorithms": with a year that begins in March
+// the leap day is the last of its year, and (153m+2)/5 are the days before month m.
 func daysTo(months int) int {
 	y, m := (months-2)/12, (months-2)%12 // a year begins in March here
 	return 365*y + y/4 - y/100 + y/400 + (153*m+2)/5 - 719468
 }
 
 // monthOf returns the months before a tick's month, and its days and ticks of a day after
-// that.
+// that. 146097 days are 400 years, which are 4800 months; so the quotient is a guess.
 func monthOf(ticks int) (months, days, rest int) {
 	n := floorDivide(ticks, day)
 	rest = ticks - n*day
@@ -56,6 +63,7 @@ func monthOf(ticks int) (months, days, rest int) {
 	return months, n - daysTo(months), rest
 }
 
+// floorDivide rounds down, also below 0: dates before 1970 have negative ticks.
 func floorDivide(a, b int) int {
 	q := a / b
 	if a%b != 0 && (a < 0) != (b < 0) {
@@ -64,7 +72,8 @@ func floorDivide(a, b int) int {
 	return q
 }
 
-// ticksOf returns the ticks of a date's year, month, day, hour, minute, second and rest.
+// ticksOf returns the ticks of a date's year, month, day, hour, minute, second and rest. A
+// day that the month does not have is none.
 func ticksOf(p [7]int) (ticks int, ok bool) {
 	if p[0] < 1 || p[0] > 9999 || p[1] < 1 || p[1] > 12 || p[2] < 1 || min(p[3], p[4], p[5], p[6]) < 0 || p[3] > 23 || p[4] > 59 || p[5] > 59 || p[6] >= second {
 		return 0, false
@@ -74,7 +83,7 @@ func ticksOf(p [7]int) (ticks int, ok bool) {
 	return days*day + ((p[3]*60+p[4])*60+p[5])*second + p[6], days < daysTo(months+1)
 }
 
-// date reads a date.
+// date reads a date. Parts that are left out are 0; a time has at least hours and minutes.
 func date(v values.Value) (ticks int, ok bool) {
 	groups := datePattern.FindSubmatch(v.Text())
 	if groups == nil {
@@ -103,6 +112,8 @@ func dateOf(ticks int) values.Value {
 // maxShift is the most of any part that a date within its years can move, in ticks.
 const maxShift = 10000 * 366 * day
 
+// dateAdd is DateTimeAdd(part, n, date). A size above 0 is a number of ticks; months have
+// no fixed size, and a nanosecond is less than a tick.
 func dateAdd(a []argument) values.Value {
 	size, n, ticks := a[0].n, a[1].n, a[2].n
 	switch {
@@ -125,7 +136,8 @@ func dateAdd(a []argument) values.Value {
 	return dateOf(ticks + n*size)
 }
 
-// dateDiff counts the boundaries of a part between two dates.
+// dateDiff counts the boundaries of a part between two dates. From 23:59:59 to 00:00:00
+// one day boundary is crossed, so the difference in days is 1.
 func dateDiff(a []argument) values.Value {
 	size, from, to := a[0].n, a[1].n, a[2].n
 	switch {
@@ -139,6 +151,7 @@ func dateDiff(a []argument) values.Value {
 	return encode(floorDivide(to, size) - floorDivide(from, size))
 }
 
+// datePart is DateTimePart(part, date).
 func datePart(a []argument) values.Value {
 	size, ticks := a[0].n, a[1].n
 	months, days, rest := monthOf(ticks)
@@ -159,6 +172,7 @@ func datePart(a []argument) values.Value {
 	return encode(rest % second / size)
 }
 
+// dateFromParts is DateTimeFromParts(year, month, day, …): those left out are 0.
 func dateFromParts(a []argument) values.Value {
 	var p [7]int
 	for i := range a {

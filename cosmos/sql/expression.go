@@ -15,13 +15,19 @@ import (
 const maxNesting = 100
 
 // levels has the binary operators; those of the first bind loosest. IN, LIKE and BETWEEN bind
-// tighter than AND.
+// tighter than AND. By level, from loose to tight:
+//
+//	a OR b AND c = d < e + f * g      is      a OR (b AND (c = (d < (e + (f * g)))))
+//
+// The operands of OR, AND and || are the arguments of one expression, however many there
+// are.
 var levels = [][]string{{"OR"}, {"AND"}, {"||"}, {"=", "!=", "<>"}, {"<", "<=", ">", ">="}, {"+", "-"}, {"*", "/", "%"}}
 
 // comparisons are the operators that are ambiguous beside ||.
 var comparisons = slices.Concat(levels[3], levels[4])
 
-// env is what expressions are evaluated for.
+// env is what expressions are evaluated for. One env serves a whole run: a row allocates
+// none of its own.
 type env struct {
 	vars   []values.Value // items and elements, by the slot of their name
 	totals []values.Value // of a group's aggregates, for its row
@@ -40,7 +46,8 @@ const (
 
 var errWork = fmt.Errorf("%w: JOIN and EXISTS combine too many elements: narrow it by its partition key, or combine less", ErrTooLarge)
 
-// spend counts bytes that are read for an element.
+// spend counts bytes that are read for an element. Outside of arrays nothing is counted:
+// there each byte is read a fixed number of times, by the text of the query.
 func (e *env) spend(bytes int) {
 	if e.nested == 0 {
 		return
@@ -50,13 +57,19 @@ func (e *env) spend(bytes int) {
 	}
 }
 
+// fail records the first limit that was exceeded; the run ends after the item.
 func (e *env) fail(err error) {
 	if e.err == nil {
 		e.err = err
 	}
 }
 
-// expr is an expression.
+// expr is an expression. The parser makes closures, not a tree to walk: eval is the whole
+// of a compiled expression. The other fields say what the planner and the parser need to
+// know of it.
+//
+// Whatever is wrong in a value is undefined, the empty value, never an error: 1 < "2", a
+// member that is missing, a date that is none. Only limits are errors, in env.err.
 type expr struct {
 	// eval returns the value in an env: JSON, Missing if it is undefined. It is valid as long
 	// as the memory of the item and totals.
@@ -79,7 +92,8 @@ type reference struct {
 
 const unknown = -1 // slot
 
-// source is a name of FROM or JOIN.
+// source is a name of FROM or JOIN. In FROM c JOIN t IN c.tags JOIN x IN t.parts there are
+// three: c with slot 0, t and x with slots 1 and 2; x depends on t.
 type source struct {
 	name string
 	slot int
@@ -88,7 +102,8 @@ type source struct {
 }
 
 // each visits the combinations of the sources from one on that satisfy the condition, until
-// visit returns false.
+// visit returns false. It is a loop for each source, nested: for every element of the
+// first all of the second, and so on. Without sources that are arrays it visits once.
 func (q *Query) each(e *env, from int, visit func() bool) (more bool) {
 	if from == len(q.sources) {
 		return q.where.eval(e).Kind() != values.True || visit()
@@ -113,7 +128,10 @@ func (q *Query) each(e *env, from int, visit func() bool) (more bool) {
 	return more
 }
 
-// exists reads the subquery of EXISTS.
+// exists reads the subquery of EXISTS. The subquery has a scope of its own. Names that it
+// does not know remain for the query around it, so a subquery may use the item.
+//
+// EXISTS is true if the subquery has a row. An undefined row is none.
 func (p *parser) exists() *expr {
 	if p.selecting && !p.aggregating {
 		p.loose = append(p.loose, -p.token.at)
@@ -140,10 +158,13 @@ func (p *parser) exists() *expr {
 	}}
 }
 
+// literalOf is an expression with a constant value, or without one if v is empty.
 func literalOf(v values.Value) *expr {
 	return &expr{literal: v, eval: func(*env) values.Value { return v }}
 }
 
+// pathOf is the value below a name. Each step passes the members before the one that it
+// looks for; an item is not indexed.
 func pathOf(root *reference, steps []any) *expr {
 	return &expr{path: steps, root: root, eval: func(e *env) values.Value {
 		v := e.vars[root.slot]
@@ -174,6 +195,7 @@ func element(v values.Value, position int) (found values.Value) {
 // maxValueBytes limits a value that is made of others.
 const maxValueBytes = 16 << 20
 
+// errValue ends the run: a value beyond it could be doubled by each expression around it.
 var errValue = fmt.Errorf("%w: it makes a value of more than %d bytes", ErrTooLarge, maxValueBytes)
 
 // objectOf is an object without the members that are undefined.
@@ -201,7 +223,8 @@ func objectOf(names []string, members []*expr) *expr {
 	}}
 }
 
-// apply is an operator or a function of the values of args.
+// apply is an operator or a function of the values of args. AND and OR stop at the first
+// decisive term. Any other operator evaluates all operands.
 func apply(name string, args ...*expr) *expr {
 	operate, final := operations[name], decisive[name]
 	if operate == nil {
@@ -230,7 +253,14 @@ func apply(name string, args ...*expr) *expr {
 	}}
 }
 
-// demandsOf returns what an operation that is true demands of paths.
+// demandsOf returns what an operation that is true demands of paths. A demand is what
+// lapse can be asked for. It holds for every item that satisfies the whole condition, so
+// it may narrow what is read; whether an item does is still decided here.
+//
+//	c.a = 1 AND c.b > 2          a: 1
+//	c.a = 1 OR c.a = 2           a: 1, 2
+//	c.a = 1 OR c.b = 2           none
+//	NOT c.a = 1                  none
 func demandsOf(name string, args []*expr) (all []Equality) {
 	switch name {
 	case "=":
@@ -253,7 +283,9 @@ func demandsOf(name string, args []*expr) (all []Equality) {
 	return all
 }
 
-// demand says that a path of members equals one of list, if these are all literals.
+// demand says that a path of members equals one of list, if these are all literals. A path
+// with a position, or a literal that is undefined, demands nothing that lapse could be
+// asked.
 func demand(path *expr, list ...*expr) []Equality {
 	e := Equality{root: path.root}
 	for _, step := range path.path {
@@ -283,6 +315,7 @@ func either(a, b []Equality) (both []Equality) {
 	return both
 }
 
+// expression reads an expression of any operator.
 func (p *parser) expression() *expr {
 	from := p.token.at
 	e := p.deeper(p.choice)
@@ -290,7 +323,8 @@ func (p *parser) expression() *expr {
 	return e
 }
 
-// mark notes the span of an expression in SELECT outside aggregates, for GROUP BY.
+// mark notes the span of an expression in SELECT outside aggregates, for GROUP BY. GROUP
+// BY is compared with these by their text, see grouping.
 func (p *parser) mark(from int) {
 	if p.selecting && !p.aggregating {
 		p.spans = append(p.spans, span{from, p.token.at})
@@ -321,7 +355,8 @@ func (p *parser) choice() *expr {
 	return e
 }
 
-// deeper reads a nested expression.
+// deeper reads a nested expression. It bounds the stack of the parser, and with it that of
+// eval.
 func (p *parser) deeper(read func() *expr) *expr {
 	if p.nested++; p.nested > maxNesting {
 		p.fail("the query nests expressions deeper than %d", maxNesting)
@@ -330,7 +365,8 @@ func (p *parser) deeper(read func() *expr) *expr {
 	return read()
 }
 
-// binary reads operands joined by the operators of a level or later ones.
+// binary reads operands joined by the operators of a level or later ones. Operators of a
+// level associate to the left; those of the first levels, up to ||, are collected.
 func (p *parser) binary(level int) *expr {
 	operand := func() *expr { return p.binary(level + 1) }
 	switch level {
@@ -360,7 +396,8 @@ func (p *parser) binary(level int) *expr {
 	return e
 }
 
-// predicate reads an operand, and IN, LIKE or BETWEEN after it.
+// predicate reads an operand, and IN, LIKE or BETWEEN after it. NOT IN and the like are
+// the negation of IN, also where that is undefined.
 func (p *parser) predicate() *expr {
 	e := p.binary(2)
 	negated := p.accept("NOT")
@@ -383,6 +420,8 @@ func (p *parser) predicate() *expr {
 	return e
 }
 
+// unary reads NOT or a sign, or a primary expression. A sign before a number is part of
+// the literal, so that -1 stays an integer.
 func (p *parser) unary() *expr {
 	switch {
 	case p.accept("NOT"):
@@ -443,6 +482,7 @@ func (p *parser) primary() *expr {
 	return literalOf(nil)
 }
 
+// path reads the steps after a name: c.address["city"], c.lines[0].sku.
 func (p *parser) path(name token) *expr {
 	root := &reference{name, unknown}
 	p.names = append(p.names, root)
@@ -460,7 +500,9 @@ func (p *parser) path(name token) *expr {
 	}
 }
 
-// keep has a group keep the value of a path in SELECT outside aggregates.
+// keep has a group keep the value of a path in SELECT outside aggregates. A group has one
+// row for many items, so a path outside aggregates has the value of the group's first
+// item. The expression around it is in GROUP BY, and so gives the same for all.
 func (p *parser) keep(path *expr) *expr {
 	if !p.selecting || p.aggregating {
 		return path
@@ -492,7 +534,9 @@ func (p *parser) index() any {
 	return int(n)
 }
 
-// call reads the arguments of a function.
+// call reads the arguments of a function. Functions of two kinds are not in the table:
+// those that need more than values, such as a pattern or the time, and aggregates, which
+// see many items.
 func (p *parser) call(name string) *expr {
 	upper := strings.ToUpper(name)
 	if slices.Contains(aggregates, upper) {
@@ -523,7 +567,8 @@ func (p *parser) call(name string) *expr {
 	return apply(upper, args...)
 }
 
-// current is a function of the time of the run.
+// current is a function of the time of the run. All calls in a run have the same time, and
+// the caller decides which.
 func (p *parser) current(f func(ms int64) values.Value) *expr {
 	if p.now == nil {
 		p.now = new(int64)
@@ -539,6 +584,8 @@ func arity(least, most int) string {
 	return fmt.Sprintf("%d to %d", least, most)
 }
 
+// aggregate reads the argument of an aggregate. The expression it returns has its value
+// only at the end, from the totals of the group.
 func (p *parser) aggregate(name string) *expr {
 	if !p.selecting || p.aggregating {
 		p.fail("%s is served only in SELECT, and not in another aggregate", name)
@@ -568,7 +615,8 @@ func (p *parser) list(end string, empty bool) (all []*expr) {
 	return all
 }
 
-// object reads the members of an object, after its brace.
+// object reads the members of an object, after its brace. Names of members are literals,
+// as in JSON, but quotes may be left out.
 func (p *parser) object() *expr {
 	var names []string
 	var members []*expr
@@ -605,7 +653,8 @@ func array(list []*expr) *expr {
 	}}
 }
 
-// matchCost is what a byte costs that is matched with a pattern.
+// matchCost is what a byte costs that is matched with a pattern. Go's regular expressions
+// take time in proportion to the text, unlike those that backtrack.
 const matchCost = 20
 
 // match is a function of a string, by a pattern and its modifiers. A pattern that is no
@@ -641,7 +690,8 @@ func (p *parser) match(of, pattern, modifiers *expr, compile func(pattern, modif
 // character.
 var wildcards = regexp.MustCompile(`(?s)\[(\^?)([^\]]*)\]|.`)
 
-// likeOf compiles a pattern of LIKE; escape is the character before one that is no wildcard.
+// likeOf compiles a pattern of LIKE; escape is the character before one that is no
+// wildcard. For "SO0_[1-5]%" it is (?s)^SO0.[1-5].*$.
 func likeOf(pattern, escape string) (*regexp.Regexp, error) {
 	var out strings.Builder
 	for out.WriteString(`(?s)^`); pattern != ""; {

@@ -12,7 +12,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// function is a function of its arguments' values.
+// function is a function of its arguments' values. All arguments are evaluated before. A
+// function has no error: what it is not defined for has the result undefined.
 type function struct {
 	least, most int // arguments
 	of          func(args []values.Value) values.Value
@@ -21,11 +22,13 @@ type function struct {
 // many is the most arguments of a function that has any number.
 const many = math.MaxInt
 
-// tooLong is the result of a function that would be longer than maxValueBytes.
+// tooLong is the result of a function that would be longer than maxValueBytes. No JSON
+// begins like that, so it is told from any value.
 var tooLong = values.Value("!")
 
 // functions has the functions of values, by their names in upper case. Those without of are in
-// call.
+// call. Names and meanings are those of Cosmos DB's reference. Whatever is missing here is
+// refused by its name when the query is parsed.
 var functions = map[string]function{
 	"STARTSWITH": {2, 3, search(bytes.HasPrefix)}, "ENDSWITH": {2, 3, search(bytes.HasSuffix)}, "CONTAINS": {2, 3, search(bytes.Contains)}, "STRINGEQUALS": {2, 3, search(bytes.Equal)},
 	"LOWER": {1, 1, ofText(strings.ToLower)}, "UPPER": {1, 1, ofText(strings.ToUpper)}, "REVERSE": {1, 1, ofText(reverse)}, "CONCAT": {2, many, concat}, "TOSTRING": {1, 1, toString},
@@ -72,7 +75,7 @@ var functions = map[string]function{
 	"TIMESTAMPTODATETIME": {1, 1, typed("i", func(a []argument) values.Value { return dateOf(min(max(a[0].n, -1<<48), 1<<48) * (second / 1000)) })},
 }
 
-// argument is an argument of a known type.
+// argument is an argument of a known type. One field is set, by the letter.
 type argument struct {
 	text string
 	f    float64
@@ -81,7 +84,8 @@ type argument struct {
 }
 
 // typed is a function that is undefined unless its arguments have the types that letters say:
-// string, number, integer, array, date, part of a date. The last letter is that of all others.
+// string, number, integer, array, date, part of a date. The last letter is that of all
+// others. An example: typed("sii", f) is undefined for SUBSTRING("abc", "1", 2).
 func typed(letters string, f func([]argument) values.Value) func([]values.Value) values.Value {
 	return func(args []values.Value) values.Value {
 		given := make([]argument, len(args), len(args)+1)
@@ -119,7 +123,9 @@ func kinds(any ...values.Kind) function {
 	return function{1, 1, func(args []values.Value) values.Value { return boolean(slices.Contains(any, args[0].Kind())) }}
 }
 
-// whole returns an integer, at most ±2^62; ok is false for other values.
+// whole returns an integer, at most ±2^62; ok is false for other values. Beyond that the
+// result is the bound: it is used for positions, counts and ticks, where both mean the
+// same.
 func whole(v values.Value) (n int, ok bool) {
 	const most = 1 << 62
 	if magnitude, negative, exact := v.Integer(); exact && magnitude <= most {
@@ -132,13 +138,16 @@ func whole(v values.Value) (n int, ok bool) {
 	return int(max(min(f, most), -most)), v.Kind() == values.Number && f == math.Trunc(f)
 }
 
+// ofText is a function of a string.
 func ofText(f func(string) string) func([]values.Value) values.Value {
 	return typed("s", func(a []argument) values.Value { return encode(f(a[0].text)) })
 }
 
-// units returns a string in UTF-16, whose units are the characters of .NET.
+// units returns a string in UTF-16, whose units are the characters of .NET. LENGTH of a
+// character beyond 16 bits is 2, as in Cosmos DB.
 func units(s string) []uint16 { return utf16.Encode([]rune(s)) }
 
+// reverse reverses characters, not units: half of a pair is no string.
 func reverse(s string) string {
 	runes := []rune(s)
 	slices.Reverse(runes)
@@ -152,6 +161,7 @@ func trim(some func(s, characters string) string) func([]values.Value) values.Va
 	})
 }
 
+// concat is CONCAT and the operator ||.
 var concat = typed("s", func(a []argument) values.Value {
 	var s strings.Builder
 	for _, arg := range a {
@@ -171,7 +181,8 @@ func indexOf(a []argument) values.Value {
 	return encode(from + len(units(before)))
 }
 
-// part returns up to n of the elements from a position on, none from a negative one.
+// part returns up to n of the elements from a position on, none from a negative one. part
+// is what SUBSTRING and ARRAY_SLICE have in common.
 func part[T any](list []T, from, n int) []T {
 	if from < 0 || from >= len(list) || n <= 0 {
 		return nil
@@ -179,10 +190,13 @@ func part[T any](list []T, from, n int) []T {
 	return list[from : from+min(n, len(list)-from)]
 }
 
+// substring returns up to n units of a string. A pair that is cut becomes U+FFFD.
 func substring(s string, from, n int) values.Value {
 	return encode(string(utf16.Decode(part(units(s), from, n))))
 }
 
+// replace is REPLACE. It counts before it replaces, since the result may be far larger
+// than s.
 func replace(a []argument) values.Value {
 	s, before, after := a[0].text, a[1].text, a[2].text
 	switch {
@@ -239,6 +253,7 @@ func parsed(kinds ...values.Kind) func([]values.Value) values.Value {
 	})
 }
 
+// elements returns the elements of an array.
 func elements(v values.Value) (list []values.Value) {
 	v.Elements(func(e values.Value) bool {
 		list = append(list, e)
@@ -267,6 +282,7 @@ func arrayConcat(a []argument) values.Value {
 	return arrayOf(list)
 }
 
+// arraySlice is ARRAY_SLICE; a negative position counts from the end.
 func arraySlice(a []argument) values.Value {
 	list, from := a[0].list, a[1].n
 	if from < 0 {
@@ -275,7 +291,8 @@ func arraySlice(a []argument) values.Value {
 	return arrayOf(part(list, from, append(a, argument{n: many})[2].n))
 }
 
-// maxPattern is the longest pattern of LIKE and REGEXMATCH, in bytes.
+// maxPattern is the longest pattern of LIKE and REGEXMATCH, in bytes. It bounds the time
+// to compile one for each item.
 const maxPattern = 500
 
 // blanks matches what the modifier x drops of a pattern, and what it keeps with blanks.

@@ -9,7 +9,13 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// operations has the operators, of their operands' values.
+// operations has the operators, of their operands' values. They have three-valued logic:
+// true, false and undefined. For AND
+//
+//	              true        false    undefined
+//	true          true        false    undefined
+//	false         false       false    false
+//	undefined     undefined   false    undefined
 var operations = map[string]func(args []values.Value) values.Value{
 	"OR": undecided, "AND": undecided, "NOT": negation, "IN": membership,
 	"=": equality(true), "!=": equality(false), "<>": equality(false),
@@ -38,7 +44,8 @@ func encode(v any) values.Value {
 	return out
 }
 
-// compare orders values of all types.
+// compare orders values of all types. It compares keys, which costs an allocation for each
+// value: equal takes shortcuts for the common cases.
 func compare(a, b values.Value) int {
 	return bytes.Compare(values.AppendKey(nil, a), values.AppendKey(nil, b))
 }
@@ -103,6 +110,8 @@ func relation(holds ...int) func([]values.Value) values.Value {
 	}
 }
 
+// arithmetic is an operator or function of two numbers; without a finite result it is
+// undefined.
 func arithmetic(operate func(a, b float64) float64) func([]values.Value) values.Value {
 	return func(args []values.Value) values.Value {
 		if args[0].Kind() != values.Number || args[1].Kind() != values.Number {
@@ -150,7 +159,8 @@ func arrayContains(args []values.Value) values.Value {
 	return boolean(found)
 }
 
-// hasMembers reports whether v and part are objects, and v has the members of part.
+// hasMembers reports whether v and part are objects, and v has the members of part. For
+// {"a":1} an element {"a":1,"b":2} has the members.
 func hasMembers(v, part values.Value) bool {
 	all := v.Kind() == values.Object && part.Kind() == values.Object
 	part.Members(func(name []byte, value values.Value) bool {
@@ -163,7 +173,8 @@ func hasMembers(v, part values.Value) bool {
 // aggregates are the aggregate functions.
 var aggregates = []string{"COUNT", "SUM", "MIN", "MAX", "AVG"}
 
-// aggregate is one in SELECT, and in a run what it has seen of its values.
+// aggregate is one in SELECT, and in a run what it has seen of its values. In a Query it
+// is a template; each group clones it.
 type aggregate struct {
 	name  string
 	of    *expr

@@ -6,7 +6,9 @@ func (q *Query) Sorted() bool {
 	return q.groupBy != nil || (q.orderBy != nil || q.distinct) && q.aggregates == nil
 }
 
-// Part returns the query for the next n rows at most, once some were found.
+// Part returns the query for the next n rows at most, once some were found. A page of the
+// query asks for n rows after those found: OFFSET is done with after the first page, and
+// LIMIT counts on.
 func (q *Query) Part(found, n int) *Query {
 	part := *q
 	if found > 0 {

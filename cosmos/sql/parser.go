@@ -13,6 +13,7 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
+// tokenKind is the kind of a token; tokens has a group for each, in this order.
 type tokenKind int
 
 const (
@@ -24,6 +25,7 @@ const (
 	symbol
 )
 
+// For c.a >= .5 the tokens are c, ., a, >= and 0.5.
 type token struct {
 	kind tokenKind
 	text string // as written, but a number as JSON and a text decoded
@@ -32,7 +34,9 @@ type token struct {
 }
 
 // parser reads a query by recursive descent. After the first error, which fail records,
-// the rest of the query reads as its end.
+// the rest of the query reads as its end. Names are resolved late: in SELECT c.id FROM
+// orders c the name c is read before FROM says what it is. So a path keeps a reference,
+// whose slot checkNames sets.
 type parser struct {
 	text   string
 	err    error
@@ -45,7 +49,8 @@ type parser struct {
 	scope
 }
 
-// scope is what the parser knows of a query or subquery.
+// scope is what the parser knows of a query or subquery. A subquery begins with an empty
+// one, and the names that it leaves over go to the one around it.
 type scope struct {
 	q     Query
 	sub   bool         // it is a subquery
@@ -64,6 +69,8 @@ var reserved = strings.Fields("SELECT DISTINCT TOP VALUE AS FROM IN JOIN WHERE A
 // maxCount limits TOP, OFFSET, LIMIT and the positions in arrays.
 const maxCount = 1<<31 - 1
 
+// fail records the error and moves to the end, where no rule accepts anything: so every
+// loop of the parser ends, and no rule has to look at err.
 func (p *parser) fail(format string, args ...any) {
 	if p.err == nil {
 		p.err = fmt.Errorf(format, args...)
@@ -71,7 +78,8 @@ func (p *parser) fail(format string, args ...any) {
 	p.token, p.after = token{}, len(p.text)
 }
 
-// tokens has a group for each kind of token, in their order.
+// tokens has a group for each kind of token, in their order. An escape in a string is one
+// of JSON, or of a single quote.
 var tokens = regexp.MustCompile(`^(?:([\pL_][\pL\p{Nd}_]*)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)` +
 	`|("(?:[^"\\]|\\["'\\/bfnrt]|\\u[0-9a-fA-F]{4})*"|'(?:[^'\\]|\\["'\\/bfnrt]|\\u[0-9a-fA-F]{4})*')` +
 	`|(@[\pL\p{Nd}_]+)|([<>!]=|<>|\|\||\?\?|.))`)
@@ -135,6 +143,7 @@ func (p *parser) number() {
 // is reports whether the next token is one of some keywords, in any case, or symbols.
 func (p *parser) is(any ...string) bool { return slices.Contains(any, p.token.key) }
 
+// accept passes the next token if it is the keyword.
 func (p *parser) accept(keyword string) bool {
 	found := p.is(keyword)
 	if found {
@@ -143,12 +152,14 @@ func (p *parser) accept(keyword string) bool {
 	return found
 }
 
+// expect passes the keyword; anything else is an error.
 func (p *parser) expect(keyword string) {
 	if !p.accept(keyword) {
 		p.unexpected(keyword)
 	}
 }
 
+// unexpected is the error for the next token, where something else is wanted.
 func (p *parser) unexpected(wanted string) {
 	if p.token.kind == end {
 		p.fail("the query ends where %s is expected", wanted)
@@ -178,6 +189,7 @@ func (p *parser) alias() string {
 	return ""
 }
 
+// query reads a query or subquery. Clauses come in a fixed order, each at most once.
 func (p *parser) query() {
 	p.expect("SELECT")
 	p.selection()
@@ -204,7 +216,11 @@ func (p *parser) query() {
 const maxJoins = 10
 
 // from reads the sources after FROM, joined by JOIN. The first name of a query, not of a
-// subquery, is the container's.
+// subquery, is the container's. Three forms of a source:
+//
+//	FROM c                 the item, named c
+//	JOIN t IN c.tags       each element of an array, named t
+//	FROM c.address a       a value of the item, named a
 func (p *parser) from() {
 	for first := true; first || p.accept("JOIN"); first = false {
 		name := p.source()
@@ -256,7 +272,7 @@ func (p *parser) bind(s source, first bool) {
 	}
 }
 
-// resolve finds the sources of names.
+// resolve finds the sources of names. Names without a source stay in the list.
 func (p *parser) resolve() {
 	p.names = slices.DeleteFunc(p.names, func(r *reference) bool {
 		for _, s := range p.q.sources {
@@ -269,6 +285,7 @@ func (p *parser) resolve() {
 	})
 }
 
+// selection reads SELECT: how many rows, and what a row is.
 func (p *parser) selection() {
 	p.selecting = true
 	p.q.distinct = p.accept("DISTINCT")
@@ -298,7 +315,10 @@ func (p *parser) spell(s span) string {
 	return strings.Join(strings.Fields(p.text[s.from-1:s.to-1]), " ")
 }
 
-// grouping reads GROUP BY. Outside aggregates SELECT has only what GROUP BY has, spelled alike.
+// grouping reads GROUP BY. Outside aggregates SELECT has only what GROUP BY has, spelled
+// alike. Which expression of SELECT is one of GROUP BY is decided by text, since
+// expressions are closures that cannot be compared. covered marks the bytes of those that
+// are; each path outside aggregates must be within.
 func (p *parser) grouping() {
 	grouped := make(map[string]bool)
 	if p.accept("GROUP") {
@@ -357,6 +377,7 @@ func (p *parser) columns() *expr {
 	return objectOf(names, columns)
 }
 
+// ordering reads ORDER BY. An order by an expression is not served.
 func (p *parser) ordering() {
 	for first := true; first || p.accept(","); first = false {
 		at := p.token.at

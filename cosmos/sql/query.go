@@ -32,7 +32,9 @@ type Parameter struct {
 	Value json.RawMessage `json:"value"` // undefined if absent
 }
 
-// Query is a parsed query. It is safe for concurrent use.
+// Query is a parsed query. It is safe for concurrent use. It holds no item and no state
+// but Now: a run has its own env. Part and Without return copies that share the compiled
+// expressions.
 type Query struct {
 	sources    []source // none without FROM
 	slots      int
@@ -52,6 +54,7 @@ type Query struct {
 	Now *int64
 }
 
+// order is one path of ORDER BY.
 type order struct {
 	path       *expr
 	descending bool
@@ -108,7 +111,8 @@ func (q *Query) NeedsPlan() bool {
 
 // Equalities returns what the condition demands of paths, in its order; it may demand
 // more. They come from =, IN and IS_NULL with literals and parameters, and from AND and OR
-// of these.
+// of these. The caller reads by them what may match; whoever ignores them reads all and
+// gets the same rows.
 func (q *Query) Equalities() (all []Equality) {
 	for _, e := range q.where.demands {
 		if e.root.slot == 0 {
@@ -124,7 +128,8 @@ func (q *Query) Joins() bool {
 }
 
 // Without returns the query without the first rows of an item, as many as rows says when the
-// item is read.
+// item is read. A page may end between two rows of an item that a JOIN makes: the next
+// page begins with that item again.
 func (q *Query) Without(rows func() int) *Query {
 	part := *q
 	part.dropped = rows

@@ -15,7 +15,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// ErrTooLarge says that a query goes beyond a limit of its evaluation.
+// ErrTooLarge says that a query goes beyond a limit of its evaluation. The gateway answers
+// it by a 400, with the text of the error that wraps it.
 var ErrTooLarge = errors.New("the query is too large")
 
 var errKept = fmt.Errorf("%w: ORDER BY, DISTINCT and GROUP BY keep too much: narrow it by WHERE or TOP", ErrTooLarge)
@@ -62,7 +63,13 @@ func (q *Query) After(key []byte, items iter.Seq2[[]byte, error], tie func() str
 	}
 }
 
-// run is a query under way.
+// run is a query under way. Three kinds of queries go through it:
+//
+//	without order   item ─► visit ─► emit                              nothing is kept
+//	sorted          item ─► visit ─► sorted ─► finish: sort, emit      rows are kept
+//	groups          item ─► visit ─► groups ─► finish: emit            totals are kept
+//
+// What is kept is counted against room, whatever its kind.
 type run struct {
 	*Query
 	yield        func(Row, error) bool
@@ -79,8 +86,11 @@ type run struct {
 	env          env
 }
 
+// bytes returns about what a kept row needs.
 func (r Row) bytes() int { return rowBytes + len(r.Key) + len(r.JSON) }
 
+// read reads the items until they or the wanted rows end. A limit that was exceeded within
+// an item ends it after that item.
 func (r *run) read(items iter.Seq2[[]byte, error]) error {
 	if r.ended {
 		return nil
@@ -105,7 +115,12 @@ func (r *run) read(items iter.Seq2[[]byte, error]) error {
 	return r.env.err
 }
 
-// visit handles a combination that satisfies the condition.
+// visit handles a combination that satisfies the condition. A key ends with the tie, and
+// with the row's number for a JOIN: so no two rows have the same, and a page can go on
+// after one.
+//
+// With TOP or LIMIT twice as many rows are kept as wanted, and half of them dropped at
+// each sort: the cost is that of sorting a few rows often, in place of all once.
 func (r *run) visit() error {
 	if r.groups != nil {
 		return r.addToGroup()
@@ -142,7 +157,9 @@ func (r *run) follows(key []byte) bool { return r.after == nil || bytes.Compare(
 // GROUP BY.
 const maxValue = 256
 
-// shorten cuts the key of a value before a digest.
+// shorten cuts the key of a value before a digest. It bounds the memory of keys. Equal
+// values still have equal keys; two long ones that begin alike sort by their digests, an
+// order like any other.
 func shorten(key []byte) []byte {
 	if len(key) > maxValue {
 		digest := sha256.Sum256(key)
@@ -168,7 +185,8 @@ func (q *Query) groups() map[string]*group {
 	return nil
 }
 
-// addToGroup adds the item to its group.
+// addToGroup adds the item to its group. The first item of a group makes it, and keeps the
+// values of the paths outside aggregates.
 func (r *run) addToGroup() error {
 	var key []byte
 	for _, x := range r.groupBy {
@@ -195,6 +213,8 @@ func (r *run) addToGroup() error {
 }
 
 // addDistinct adds a row, given the key of ORDER BY, unless an equal one comes before it.
+// With an order the first of equal rows in that order stays. A row that replaces one gives
+// its room back.
 func (r *run) addDistinct(key []byte, row values.Value) error {
 	value := shorten(values.AppendKey(nil, row))
 	key = append(key, value...)
@@ -237,6 +257,7 @@ func (r *run) sort(limit int) {
 	r.sorted = r.sorted[:limit]
 }
 
+// keep counts bytes that stay in memory.
 func (r *run) keep(bytes int) error {
 	if r.room -= bytes; r.room < 0 {
 		return errKept
@@ -244,7 +265,8 @@ func (r *run) keep(bytes int) error {
 	return nil
 }
 
-// emit passes a row on, unless it is outside the window.
+// emit passes a row on, unless it is outside the window. It ends the run with the last row
+// that is wanted, so that no further item is read.
 func (r *run) emit(row Row) {
 	if r.nth++; r.nth <= r.drop {
 		return
@@ -254,7 +276,8 @@ func (r *run) emit(row Row) {
 	r.ended = r.rows > r.skip && !r.yield(row, nil) || r.rows == r.end
 }
 
-// finish emits the rows that need all items.
+// finish emits the rows that need all items. env.kept tells paths to take the group's
+// values in place of an item's.
 func (r *run) finish() {
 	for _, key := range slices.Sorted(maps.Keys(r.groups)) {
 		if !r.follows([]byte(key)) {
