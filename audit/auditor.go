@@ -35,7 +35,13 @@ type Options struct {
 }
 
 // Auditor audits one log. It is not safe for concurrent use. Its methods return an error
-// if the temporary files fail, which ends the audit.
+// if the temporary files fail, which ends the audit. The audit holds what the log says so
+// far, and compares each event with it. A violation becomes a finding, and the event
+// counts all the same: the state follows the log, not the rules, so that one fault is one
+// finding and not one for each later event.
+//
+// Where the log lacks its beginning, what may have been there before is no finding
+// (before, precedes).
 type Auditor struct {
 	options Options
 	dir     string // temporary directory to remove, "" for none
@@ -58,7 +64,8 @@ type Auditor struct {
 	named map[schema.CollectionName]bool
 }
 
-// New returns an auditor at the beginning of a log. Close it when done.
+// New returns an auditor at the beginning of a log. Close it when done. Memory is bounded
+// by the number of collections, not of documents: those are in Pebble.
 func New(options Options) (*Auditor, error) {
 	options.Findings = cmp.Or(options.Findings, 1000)
 	a := &Auditor{options: options, seed: maphash.MakeSeed(), kept: make(map[Rule][]Finding),
@@ -96,7 +103,8 @@ func (a *Auditor) remove() error {
 	return os.RemoveAll(a.dir)
 }
 
-// found records a finding about the event at seq.
+// found records a finding about the event at seq. Findings beyond Options.Findings are
+// counted, so that a log with a million faults needs no memory for them.
 func (a *Auditor) found(rule Rule, seq uint64, c schema.CollectionName, id schema.DocumentID, format string, args ...any) {
 	a.report.Found[rule]++
 	if len(a.kept[rule]) < a.options.Findings {
@@ -109,7 +117,9 @@ func (a *Auditor) against(rule Rule, e *schema.Event, format string, args ...any
 	a.found(rule, e.Seq, e.Collection, e.ID, format, args...)
 }
 
-// Event audits the next event of the log. The caller keeps ownership of the event.
+// Event audits the next event of the log. The caller keeps ownership of the event. An
+// event goes through what concerns every event (sequence, time, cause), and then its own
+// type.
 func (a *Auditor) Event(e *schema.Event) error {
 	a.position(e.Seq)
 	a.report.Types[e.Type]++
@@ -149,7 +159,9 @@ func (a *Auditor) Event(e *schema.Event) error {
 	return nil
 }
 
-// internal audits an internal event.
+// internal audits an internal event. They say where the log begins, and since when a
+// writer runs. Without the latter the audit would blame a stop of lapse for each expiry
+// that came late.
 func (a *Auditor) internal(e *schema.Event) {
 	var says struct{ First, Reused uint64 }
 	_ = json.Unmarshal(e.Body, &says) // without a body, the fields are 0
@@ -191,7 +203,10 @@ func (a *Auditor) position(seq uint64) {
 	r.Last = max(r.Last, seq)
 }
 
-// judged audits the cause of an event: the sequence of its mutation.
+// judged audits the cause of an event: the sequence of its mutation. Each message of the
+// mutations stream is judged once, in order, also if that changes nothing: so in the log's
+// own stream causes rise by one. An export lacks internal events, and with them causes of
+// repeats.
 func (a *Auditor) judged(e *schema.Event) {
 	if e.Cause == 0 {
 		return
@@ -225,7 +240,8 @@ func (a *Auditor) judged(e *schema.Event) {
 	}
 }
 
-// Finish ends the audit at the end of the log, and returns the report.
+// Finish ends the audit at the end of the log, and returns the report. Finish judges what
+// only the end shows: versions that are due and have no event to come.
 func (a *Auditor) Finish() (Report, error) {
 	for _, name := range slices.Sorted(maps.Keys(a.collections)) {
 		c := a.collections[name]
@@ -270,7 +286,8 @@ func (a *Auditor) Lines(ctx context.Context, r io.Reader, progress func(bytes in
 }
 
 // rising checks that numbers rise. A drop is one finding: later numbers are compared with
-// the number after the drop, not with those before it.
+// the number after the drop, not with those before it. Example: after 5, 6, 3, 4, 5 there
+// is one finding, at 3. isOdd says that odd is valid.
 type rising struct {
 	last int64
 	odd  int64 // the number of the last finding, if isOdd

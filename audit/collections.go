@@ -9,7 +9,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// collection is an existing collection.
+// collection is an existing collection. Two faults are not told twice: assumed and doubted
+// remember that a finding about the collection itself was made.
 type collection struct {
 	name        schema.CollectionName
 	incarnation uint64
@@ -37,6 +38,8 @@ type collection struct {
 	walked [2]int64
 }
 
+// add adds the collection of an event under a new incarnation, so that documents of an
+// earlier one are not found again.
 func (a *Auditor) add(e *schema.Event) *collection {
 	a.incarnations++
 	c := &collection{name: e.Collection, incarnation: a.incarnations, since: e.Time, warns: e.Time, walked: [2]int64{math.MinInt64, math.MinInt64}}
@@ -45,6 +48,8 @@ func (a *Auditor) add(e *schema.Event) *collection {
 	return c
 }
 
+// name notes that the log mentions a collection. It matters only without the log's
+// beginning.
 func (a *Auditor) name(name schema.CollectionName) {
 	if !a.report.Complete {
 		a.named[name] = true
@@ -82,6 +87,8 @@ func (a *Auditor) assume(e *schema.Event) *collection {
 	return c
 }
 
+// collectionCreated audits CollectionCreated. If the collection was there before, its
+// documents are unknown from here on.
 func (a *Auditor) collectionCreated(e *schema.Event) error {
 	unseen := uint64(0)
 	if c := a.collections[e.Collection]; c != nil {
@@ -100,6 +107,8 @@ func (a *Auditor) collectionCreated(e *schema.Event) error {
 	return nil
 }
 
+// collectionReplaced audits CollectionReplaced. What was due under the old policy had to
+// expire before it; a new deadline or warnBefore ends the chance of old warnings.
 func (a *Auditor) collectionReplaced(e *schema.Event) error {
 	c := a.collection(e)
 	if err := a.settle(c, e); err != nil {
@@ -114,6 +123,8 @@ func (a *Auditor) collectionReplaced(e *schema.Event) error {
 	return nil
 }
 
+// collectionDeleted audits CollectionDeleted. It carries the properties in force, and
+// nothing may have been due or held.
 func (a *Auditor) collectionDeleted(e *schema.Event) error {
 	c := a.collections[e.Collection]
 	if c == nil {
@@ -146,7 +157,8 @@ func (a *Auditor) remover(c *collection) error {
 	return a.state.drop(c.incarnation)
 }
 
-// apply puts the properties of an event in force.
+// apply puts the properties of an event in force. since and warns move only when their
+// property changes: a version that was overdue before is not made due again.
 func (a *Auditor) apply(c *collection, e *schema.Event) {
 	if len(e.Body) == 0 {
 		a.against(Body, e, "it carries no properties")

@@ -9,6 +9,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Each function below follows one type of event in three steps: onTime says whether the
+// version before should have expired by now, ends whether the event names that version,
+// and the rest whether its content is right. Then the life changes as the event says.
+
 // life returns the collection of a document event, and the document's state before it.
 func (a *Auditor) life(e *schema.Event) (*collection, *life, error) {
 	c := a.collection(e)
@@ -16,7 +20,8 @@ func (a *Auditor) life(e *schema.Event) (*collection, *life, error) {
 	return c, l, err
 }
 
-// documentPut audits DocumentCreated and DocumentReplaced.
+// documentPut audits DocumentCreated and DocumentReplaced. A replacement keeps the hold, a
+// new document has none.
 func (a *Auditor) documentPut(e *schema.Event) error {
 	c, l, err := a.life(e)
 	if err != nil {
@@ -93,7 +98,8 @@ func (a *Auditor) documentHeld(e *schema.Event) error {
 }
 
 // documentTouched audits a new version of the same content. For a version from before the
-// log the content is unknown, and so is the deadline.
+// log the content is unknown, and so is the deadline. The content stays, so ttl and hash
+// stay; the version and _ts are new.
 func (a *Auditor) documentTouched(e *schema.Event) error {
 	c, l, err := a.life(e)
 	if err != nil {
@@ -112,6 +118,8 @@ func (a *Auditor) documentTouched(e *schema.Event) error {
 	return nil
 }
 
+// documentDeleted audits DocumentDeleted. One of a held document counts as done, so that
+// its collection's number of held ones is right.
 func (a *Auditor) documentDeleted(e *schema.Event) error {
 	c, l, err := a.life(e)
 	if err != nil {
@@ -148,7 +156,8 @@ func (a *Auditor) onTime(c *collection, l *life, e *schema.Event) {
 	}
 }
 
-// ends audits whether e ends or names the live version, and reports the result.
+// ends audits whether e ends or names the live version, and reports the result. It makes
+// the finding. Callers decide whether to go on without a version that the event could end.
 func (a *Auditor) ends(c *collection, l *life, e *schema.Event) (ok bool) {
 	previous := uint64(e.Previous)
 	switch {
@@ -174,12 +183,14 @@ func (c *collection) precedes(l *life, version uint64) bool {
 	return l.phase == unseen && (l.version == 0 && version < c.unseen || l.version != 0 && l.version == version)
 }
 
+// String returns the phase as findings say it.
 func (p phase) String() string {
 	return [...]string{"never seen", "alive", "due", "deleted", "expired"}[p]
 }
 
 // content audits the body of a new version against the state before it, and updates the
-// state.
+// state. A body may be spaced differently in an export than in the log; compact makes the
+// two equal.
 func (a *Auditor) content(c *collection, before, l *life, e *schema.Event) {
 	l.content = a.hash(e.Body)
 	d, fault := schema.ReadDocument(e.ID, e.Body)
@@ -215,6 +226,8 @@ func compact(body []byte) []byte {
 	return b.Bytes()
 }
 
+// hash stands for a content: the audit keeps no bodies. Its seed is new for each audit, so
+// nobody can make two contents that it takes for one.
 func (a *Auditor) hash(body []byte) uint64 { return maphash.Bytes(a.seed, body) }
 
 // image audits the body of an event that ends version l.version or warns of its end.
@@ -245,7 +258,8 @@ type rejection struct {
 }
 
 // mutationRejected audits a rejection: its reason must hold for the collection or
-// document, and a due document does not exist.
+// document, and a due document does not exist. Only reasons that follow from existence can
+// be checked: the log does not have the If-Match of a rejected mutation.
 func (a *Auditor) mutationRejected(e *schema.Event) error {
 	var r rejection
 	if err := json.Unmarshal(e.Body, &r); err != nil || r.Mutation == nil || r.Error == "" {
@@ -294,4 +308,5 @@ func (a *Auditor) mutationRejected(e *schema.Event) error {
 	return nil
 }
 
+// errNoMutation completes a finding where the JSON is legal.
 var errNoMutation = errors.New("body lacks error or mutation")

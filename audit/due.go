@@ -3,11 +3,17 @@ package audit
 import "github.com/lapsedb/lapse/schema"
 
 // grace is the time before the log's end, in ms of log time, in which a version may come
-// due and not yet have a DocumentExpired.
+// due and not yet have a DocumentExpired. A writer may be at work on it when the log is
+// read.
 const grace = 60_000
 
 // countdown implements the contract's table: it returns the TTL in seconds and the rule
 // of its expiry; NoRule if the document does not expire.
+//
+//	                Off     NoDefault   default n
+//	ttl absent      never   never       n, by collection
+//	ttl -1          never   never       never
+//	ttl m           never   m, by document, in both
 func countdown(collection schema.DefaultTTL, document schema.TTL) (seconds int64, by schema.Rule) {
 	if collection == schema.Off {
 		return 0, schema.NoRule
@@ -29,7 +35,8 @@ func second(ms int64) int64 {
 	return ms / 1000
 }
 
-// deadline returns the second of expiry under the policy in force.
+// deadline returns the second of expiry under the policy in force. For a held document
+// there is none; at is then its _ts and means nothing.
 func (c *collection) deadline(l *life) (at, seconds int64, by schema.Rule) {
 	if !c.known {
 		return 0, 0, schema.NoRule
@@ -47,7 +54,9 @@ func (c *collection) overdue(l *life, ms int64) bool {
 	return l.phase == alive && by != schema.NoRule && at <= second(ms)
 }
 
-// lose records a version that came due and did not expire.
+// lose records a version that came due and did not expire. before names the event that
+// could not have come; it is empty at the log's end. The version becomes lost, and its
+// late expiry is then no further finding.
 func (a *Auditor) lose(c *collection, id schema.DocumentID, l *life, before string, seq uint64) {
 	at, seconds, by := c.deadline(l)
 	a.report.Lost++
@@ -89,7 +98,8 @@ func (a *Auditor) finish(c *collection) error {
 }
 
 // walk visits the live documents of a collection that are due at a second. visit may
-// change them.
+// change them. It reads the order from where the last walk ended. What enters before that
+// lowers the mark (enter), so a walk costs as much as it finds, not as much as there is.
 func (a *Auditor) walk(c *collection, now int64, visit func(schema.DocumentID, *life)) error {
 	if !c.known || c.policy.DefaultTTL == schema.Off {
 		return nil

@@ -2,6 +2,8 @@ package audit
 
 import "github.com/lapsedb/lapse/schema"
 
+// documentExpired audits DocumentExpired. Its cases, from good to bad: the live version;
+// one from before the log; a version that had ended already; one that never was.
 func (a *Auditor) documentExpired(e *schema.Event) error {
 	c, l, err := a.life(e)
 	if err != nil {
@@ -45,7 +47,8 @@ func (a *Auditor) documentExpired(e *schema.Event) error {
 	return nil
 }
 
-// countdown audits the TTL and rule of an expiry of a known version.
+// countdown audits the TTL and rule of an expiry of a known version. For an unknown policy
+// there is only what the event says of itself.
 func (a *Auditor) countdown(c *collection, l *life, e *schema.Event) {
 	stated, policy := e.Deadline, c.policy.DefaultTTL
 	if !c.known {
@@ -81,7 +84,8 @@ func (a *Auditor) statedDeadline(l *life, e *schema.Event, at, seconds int64, by
 	}
 }
 
-// unseenExpired audits the expiry of a version from before the log.
+// unseenExpired audits the expiry of a version from before the log. Its ttl is unknown, so
+// only contradictions are findings: with itself and with the policy.
 func (a *Auditor) unseenExpired(c *collection, l *life, e *schema.Event) {
 	stated := e.Deadline
 	if stated.At > second(e.Time) {
@@ -98,6 +102,7 @@ func (a *Auditor) unseenExpired(c *collection, l *life, e *schema.Event) {
 	}
 }
 
+// ttlText returns a ttl of a document that does not expire by itself.
 func ttlText(ttl schema.TTL) string {
 	if ttl == schema.Never {
 		return "-1"

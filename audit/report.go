@@ -9,7 +9,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Rule is the rule that a finding violates. The names are stable.
+// Rule is the rule that a finding violates. The names are stable. They are in the output
+// of lapse audit and in docs/audit.md, and programs may depend on them.
 type Rule string
 
 const (
@@ -49,7 +50,8 @@ type Finding struct {
 	Message    string                `json:"message"`
 }
 
-// Report is the result of an audit.
+// Report is the result of an audit. Due is what a user asks first: 10,000 versions came
+// due, 9,998 expired, 2 are pending.
 type Report struct {
 	// Complete reports whether the log has its beginning. Otherwise events before First
 	// are not audited.

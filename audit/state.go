@@ -27,6 +27,11 @@ type life struct {
 	warned  string // deadlines that the version was warned of, 8 bytes each
 }
 
+// The phases and what changes them:
+//
+//	unseen ─► alive ─► deleted │ expired
+//	            ▲ └──► lost ─► expired (too late)
+//	            └── created again, from any phase
 type phase uint8
 
 const (
@@ -40,7 +45,8 @@ const (
 // heldPhase is the bit that marks a held document in its encoded phase.
 const heldPhase = 0x80
 
-// order is one of the two indexes by which live documents come due.
+// order is one of the two indexes by which live documents come due. A document is in one
+// of them, or in none. Both are kept whatever the policy, which may change.
 type order uint8
 
 const (
@@ -61,7 +67,10 @@ func (l *life) place() (in order, second int64) {
 }
 
 // state holds the states of documents. It caches recent ones in two generations and
-// writes in batches, so that frequently changed documents cost few reads and writes.
+// writes in batches, so that frequently changed documents cost few reads and writes. Who
+// changes a life need not say so: life hands it out as touched, and flush compares it with
+// what is stored. Until then it is in one of the generations, so that each id has one life
+// in memory.
 type state struct {
 	db           *pebble.DB
 	failed       chan error       // receives one failure of Pebble's background work
@@ -72,6 +81,7 @@ type state struct {
 	key, value   []byte           // scratch
 }
 
+// held is a life in memory, as it is now and as it is in Pebble.
 type held struct {
 	key         string
 	touched     bool
@@ -85,6 +95,7 @@ const (
 	writtenBytes    = 4 << 20
 )
 
+// openState opens the store of an audit, which is empty.
 func openState(dir string, fs vfs.FS) (*state, error) {
 	cache := pebble.NewCache(128 << 20) // includes the memtables
 	defer cache.Unref()
@@ -111,6 +122,8 @@ func openState(dir string, fs vfs.FS) (*state, error) {
 	return s, err
 }
 
+// fail is called by Pebble in the background. A call in flight may wait for ever then, so
+// the failure is told by a channel.
 func (s *state) fail(err error) {
 	select {
 	case s.failed <- err:
@@ -158,6 +171,7 @@ func (s *state) life(incarnation uint64, id schema.DocumentID) (*life, error) {
 	return &h.now, nil
 }
 
+// read reads a life from Pebble, a new one if there is none.
 func (s *state) read(key []byte) (*held, error) {
 	h := &held{key: string(key[1:])}
 	value, closer, err := s.db.Get(key)
@@ -172,7 +186,8 @@ func (s *state) read(key []byte) (*held, error) {
 	return h, closer.Close()
 }
 
-// flush writes the changed states.
+// flush writes the changed states. A life that is as stored costs nothing: most reads
+// change nothing.
 func (s *state) flush() error {
 	batch := s.db.NewBatch()
 	defer batch.Close()
@@ -225,7 +240,8 @@ func (s *state) drop(incarnation uint64) error {
 }
 
 // due visits the documents of an order from second from through second through, ordered
-// by second. visit may change them.
+// by second. visit may change them. The iterator is of the state at its beginning, so a
+// change does not disturb it.
 func (s *state) due(incarnation uint64, in order, from, through int64, visit func(schema.DocumentID) error) (err error) {
 	if through < from {
 		return nil
@@ -261,6 +277,8 @@ func (s *state) orderKey(incarnation string, in order, second int64, id string) 
 	return s.key
 }
 
+// append appends the value of a key 0: the phase with the hold's bit, numbers, hash,
+// warnings.
 func (l *life) append(dst []byte) []byte {
 	dst = append(dst, byte(l.phase))
 	if l.held {

@@ -6,9 +6,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// A missing warning is a finding only if lapse had time for it. The log must have an
-// event before the deadline and at least the grace after the warning was due. If a late
-// event shows that lapse was catching up, the grace begins there.
+// A missing warning is a finding only if lapse had time for it. The log must have an event
+// before the deadline and at least the grace after the warning was due. If a late event
+// shows that lapse was catching up, the grace begins there.
+//
+//	       warningDue           from + grace        deadline
+//	───────────┼───────────────────┼───────────────────┼────► log time
+//	           │ a late event      │ an event here     │
+//	           │ moves from        │ makes it missing  │
 
 // closedGrace is the grace in ms of a warning that can no longer come; left is the time
 // that it had until the deadline. openGrace is that of a warning that may still come.
@@ -24,7 +29,8 @@ const (
 	surelyUp = 3_000
 )
 
-// documentExpiring audits a warning.
+// documentExpiring audits a warning. It may be late, but not too early, and never twice
+// for one deadline.
 func (a *Auditor) documentExpiring(e *schema.Event) error {
 	c, l, err := a.life(e)
 	if err != nil {
@@ -60,6 +66,7 @@ func (a *Auditor) documentExpiring(e *schema.Event) error {
 	return nil
 }
 
+// warn notes a deadline that the version was warned of.
 func (l *life) warn(at int64) {
 	l.warned = string(binary.BigEndian.AppendUint64([]byte(l.warned), uint64(at)))
 }
@@ -128,7 +135,8 @@ func (a *Auditor) foundUnwarned(c *collection, id schema.DocumentID, l *life, de
 }
 
 // settleWarnings audits the live documents of a collection whose warnings are due at log
-// time now, in ms, when their deadlines change or the log ends.
+// time now, in ms, when their deadlines change or the log ends. They are those that come
+// due within warnBefore from now on: two ranges, one in each order.
 func (a *Auditor) settleWarnings(c *collection, now int64, grace func(left int64) int64) error {
 	if !c.known || c.policy.WarnBefore == 0 || c.policy.DefaultTTL == schema.Off {
 		return nil
@@ -155,7 +163,9 @@ func (a *Auditor) settleWarnings(c *collection, now int64, grace func(left int64
 	return nil
 }
 
-// activity holds the time of the last event of each recent second that has one.
+// activity holds the time of the last event of each recent second that has one. The audit
+// asks it for the last sign of life before a deadline. Only the last 128 seconds with
+// events are kept.
 type activity struct {
 	times [128]int64 // log times, ms, rising; a ring
 	next  int
