@@ -35,7 +35,10 @@ type Manifest struct {
 	Streams  []*Stream           `json:"streams"` // the log first
 }
 
-// Stream is what a backup has of a stream.
+// Stream is what a backup has of a stream. A stream in the manifest, shortened:
+//
+//	{"config":{"name":"LAPSE_main",…},"first":1,"last":4711,"messages":4711,"message":4711,"time":"…",
+//	 "files":[{"index":1,"bytes":8390112,"sha256":"…"},…],"consumers":[…]}
 type Stream struct {
 	Config    jetstream.StreamConfig `json:"config"`
 	First     uint64                 `json:"first"` // First is Last+1 without messages
@@ -47,14 +50,16 @@ type Stream struct {
 	Consumers []Consumer             `json:"consumers,omitempty"` // that are durable
 }
 
-// File is a file with messages.
+// File is a file with messages. It is STREAM/<index>.blk.
 type File struct {
 	Index  uint32 `json:"index"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
 }
 
-// Consumer is a consumer and the messages up to which it has acknowledged all.
+// Consumer is a consumer and the messages up to which it has acknowledged all. Both are
+// numbers of its acknowledgement floor: Consumer counts its own deliveries, Stream the
+// messages of the log. Restored, it gets everything after that again.
 type Consumer struct {
 	Config   jetstream.ConsumerConfig `json:"config"`
 	Created  time.Time                `json:"created"`
@@ -62,7 +67,8 @@ type Consumer struct {
 	Stream   uint64                   `json:"stream"`
 }
 
-// sealed is backup.json.
+// sealed is backup.json. The sum covers the text of Backup as written, so a reader checks
+// it before it parses.
 type sealed struct {
 	SHA256 string          `json:"sha256"` // of Backup
 	Backup json.RawMessage `json:"backup"`
@@ -96,6 +102,7 @@ func (m *Manifest) Bytes() (bytes int64) {
 	return bytes
 }
 
+// encode returns the content of backup.json.
 func (m *Manifest) encode() ([]byte, error) {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -128,7 +135,9 @@ func Load(dir string) (*Manifest, error) {
 }
 
 // Verify reads all of the backup in dir, and returns an error for what is not as it was
-// written.
+// written. It costs a read of every byte. A file has to have the sum of the manifest, and
+// be a file of NATS that can be read to its end; and all files together have the messages
+// that the manifest says.
 func Verify(dir string) (*Manifest, error) {
 	m, err := Load(dir)
 	if err != nil {
@@ -167,7 +176,8 @@ func (s *Stream) file(f File) string {
 	return filepath.Join(s.Config.Name, blocks.FileName(f.Index))
 }
 
-// sink stores files of a backup, backup.json last.
+// sink stores files of a backup, backup.json last. Only end makes a backup of what was
+// put: before it, the old one is the backup.
 type sink interface {
 	put(name string, content []byte) error
 	end(m *Manifest) error
@@ -190,7 +200,9 @@ func (d directory) put(name string, content []byte) error {
 }
 
 // end makes the files of m the backup, which the directory has before or after a power cut,
-// and removes those that do not belong to it any more.
+// and removes those that do not belong to it any more. The order makes it safe: files,
+// their names, the new backup.json under another name, the rename, its name. A power cut
+// before the rename leaves the old backup, one after it the new.
 func (d directory) end(m *Manifest) error {
 	text, err := m.encode()
 	if err != nil {
@@ -233,7 +245,8 @@ func syncDir(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// tarball is a sink that writes a tar.
+// tarball is a sink that writes a tar. A tar has backup.json last, and is no backup
+// without it.
 type tarball struct{ *tar.Writer }
 
 func (a tarball) put(name string, content []byte) error {
@@ -249,7 +262,8 @@ func (a tarball) end(m *Manifest) error {
 	return cmp.Or(err, a.put(manifestName, text), a.Close())
 }
 
-// Unpack writes the files of a tar that SaveTar made to dir.
+// Unpack writes the files of a tar that SaveTar made to dir. It accepts no path that leads
+// out of dir, and no file larger than one of a backup.
 func Unpack(from io.Reader, dir string) error {
 	for t := tar.NewReader(from); ; {
 		h, err := t.Next()

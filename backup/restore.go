@@ -42,7 +42,16 @@ type Options struct {
 // Restore restores the database that m says, as Verify has returned it, from dir, by a
 // connection of an operator; nobody may serve the database. Sequences, times and messages are
 // those of the backup. The log is another one: projections are folded again from it where
-// they do not match. lapse refuses it until all is there, and so does Save.
+// they do not match. lapse refuses it until all is there, and so does Save. Its order:
+//
+//  1. check: nobody serves the database, and it has nothing that the backup lacks
+//  2. mark the mutations, remove all other streams but the lease
+//  3. send the log, marked as not complete
+//  4. send snapshot and mutations
+//  5. unmark the log
+//
+// lapse refuses a database with a mark, so a restore that dies leaves nothing that could
+// be served; it is run again from the beginning.
 func Restore(ctx context.Context, js jetstream.JetStream, dir string, m *Manifest, o Options) error {
 	if err := catalog.CheckVacant(ctx, js, m.Database); err != nil {
 		return err
@@ -111,7 +120,8 @@ func unrestored(ctx context.Context, js jetstream.JetStream, config jetstream.St
 var errNewer = errors.New("give --replace to lose them")
 
 // checkOlder returns an error if the database has events that the backup does not have, unless
-// replace.
+// replace. The logs are the same if their identities are: then the sequence tells which is
+// newer.
 func checkOlder(ctx context.Context, js jetstream.JetStream, m *Manifest, replace bool) error {
 	log, err := catalog.Open(ctx, js, m.Database.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -129,7 +139,9 @@ func checkOlder(ctx context.Context, js jetstream.JetStream, m *Manifest, replac
 	return fmt.Errorf("database %s has %d events of another log than that of the backup: %w", m.Database, now.State.Msgs, errNewer)
 }
 
-// restoreStream sends a stream to NATS, which creates it when it has all of it.
+// restoreStream sends a stream to NATS, which creates it when it has all of it. NATS
+// answers each chunk, which is how it limits the pace. Only when it has all does it create
+// the stream, so a client never sees half of one.
 func restoreStream(ctx context.Context, js jetstream.JetStream, dir string, s *Stream, config jetstream.StreamConfig, progress func(int64)) error {
 	request, err := json.Marshal(map[string]any{"config": config, "state": map[string]any{}})
 	if err != nil {
@@ -159,6 +171,7 @@ type answer struct {
 	Error   *jetstream.APIError `json:"error"`
 }
 
+// ask sends a request to NATS and returns its answer, or the error in it.
 func ask(ctx context.Context, js jetstream.JetStream, subject string, body []byte) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()
@@ -175,7 +188,15 @@ func ask(ctx context.Context, js jetstream.JetStream, subject string, body []byt
 	return a, err
 }
 
-// pack writes a stream as NATS takes it back: its directory, as a compressed tar.
+// pack writes a stream as NATS takes it back: its directory, as a compressed tar. The form
+// is that of NATS's own snapshots before 2.15:
+//
+//	meta.inf, meta.sum           the configuration, and a hash of it keyed by the name
+//	msgs/1.blk, msgs/2.blk, …    the files of the backup, as they are
+//	obs/<durable>/meta.inf, meta.sum, o.dat   consumers
+//
+// Sequences at the end that were trimmed have no message; Skip writes a mark for them, so
+// that the next message has the sequence after.
 func (s *Stream) pack(dir string, config jetstream.StreamConfig, to io.Writer, progress func(int64)) error {
 	compressed := s2.NewWriter(to)
 	t := tarball{tar.NewWriter(compressed)}
@@ -212,7 +233,9 @@ func (s *Stream) pack(dir string, config jetstream.StreamConfig, to io.Writer, p
 	return cmp.Or(t.Close(), compressed.Close())
 }
 
-// pack writes a consumer that has nothing delivered but what it has acknowledged.
+// pack writes a consumer that has nothing delivered but what it has acknowledged. The
+// numbers of the state are acknowledged and delivered, each of the consumer and of the
+// stream, and no pending and no redelivered message.
 func (c *Consumer) pack(t tarball, stream string) error {
 	meta, err := json.Marshal(struct {
 		Created time.Time

@@ -41,6 +41,20 @@ const (
 	consumerTTL = time.Minute
 )
 
+// Steps of a run:
+//
+//	catalog.OpenLog ─► snapshot? ─► copy log ─► copy mutations ─► sink.end
+//	                                  │
+//	                        whole (fast, first copy) or read (a consumer, what is new)
+//
+// Who may change what: the goroutine of save alone, but for the file being written: flush
+// hands that to a goroutine of its own, and wait takes the result. One file at most is
+// being written while the next fills.
+//
+// Why a copy of a log that grows is right: it has the messages up to the end at the
+// beginning of its copy. The log is a sequence of facts, so any prefix of it is a state
+// that the database had.
+
 // run is one run of a backup.
 type run struct {
 	js  jetstream.JetStream
@@ -53,7 +67,8 @@ type run struct {
 }
 
 // Save copies a database to dir, or what it has after the last run to dir, by a connection of
-// an operator. Until it returns, dir has what it had before. progress may be nil.
+// an operator. Until it returns, dir has what it had before. progress may be nil. It
+// copies only what is new since; where the log has lost some of that, it begins again.
 func Save(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, dir string, progress func(messages uint64)) (*Manifest, error) {
 	if err := checkEmpty(dir); err != nil {
 		return nil, err
@@ -82,7 +97,8 @@ func Save(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, d
 	return (&run{js: js, db: db, old: old, to: directory(dir), progress: progress}).save(ctx)
 }
 
-// lock keeps other runs out of a directory until unlock, or until the process ends.
+// lock keeps other runs out of a directory until unlock, or until the process ends. Two
+// runs at once would each remove the other's files.
 func lock(dir string) (unlock func(), err error) {
 	name := filepath.Join(dir, lockName)
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -97,12 +113,15 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { _ = held.Close() }, nil
 }
 
-// SaveTar writes a tar of a database, by a connection of an operator.
+// SaveTar writes a tar of a database, by a connection of an operator. A tar is always a
+// whole copy: nothing of it is there to continue.
 func SaveTar(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, to io.Writer, progress func(messages uint64)) (*Manifest, error) {
 	return (&run{js: js, db: db, old: &Manifest{}, to: tarball{tar.NewWriter(to)}, progress: progress}).save(ctx)
 }
 
-// checkEmpty returns an error if a directory has other files than those of a backup.
+// checkEmpty returns an error if a directory has other files than those of a backup. A
+// wrong directory must not fill with the files of a backup, some of which a later run
+// removes.
 func checkEmpty(dir string) error {
 	if _, err := Load(dir); !errors.Is(err, ErrNone) {
 		return err
@@ -169,7 +188,8 @@ func (r *run) save(ctx context.Context) (*Manifest, error) {
 	return r.new, r.to.end(r.new)
 }
 
-// continues returns the first sequence that the copy of a stream will have.
+// continues returns the first sequence that the copy of a stream will have. A stream that
+// was trimmed beyond what the backup has leaves a gap, so its copy starts anew.
 func (r *run) continues(before *Stream, now *jetstream.StreamInfo) (first uint64) {
 	if before != nil && now.State.FirstSeq <= before.Last+1 {
 		return before.First
@@ -199,7 +219,9 @@ func (r *run) snapshot(ctx context.Context, first uint64, same bool) (*Stream, e
 	return r.copy(ctx, stream, nil)
 }
 
-// copy copies the messages of a stream after those of before, which is nil for none.
+// copy copies the messages of a stream after those of before, which is nil for none. The
+// copy goes to the end that the stream had at its beginning. A read that fails goes on
+// after the last message, as long as it gets any further.
 func (r *run) copy(ctx context.Context, stream jetstream.Stream, before *Stream) (*Stream, error) {
 	info := stream.CachedInfo()
 	config := info.Config
@@ -246,7 +268,8 @@ func (r *run) copy(ctx context.Context, stream jetstream.Stream, before *Stream)
 	return s, c.wait()
 }
 
-// checkSame returns an error if the stream has another message than the last of the backup.
+// checkSame returns an error if the stream has another message than the last of the
+// backup. One message is enough to tell a stream that was restored or made anew since.
 func (r *run) checkSame(ctx context.Context, before *Stream) error {
 	if before.Messages == 0 {
 		return nil
@@ -296,7 +319,9 @@ type copier struct {
 	spare   []byte       // its content
 }
 
-// read reads the messages after Last with one consumer, and returns nil at the end.
+// read reads the messages after Last with one consumer, and returns nil at the end. The
+// consumer ends by itself if this process does, after consumerTTL. A read that is tried
+// again makes another one, after the last message.
 func (c *copier) read(ctx context.Context) error {
 	name := "lapse_backup_" + rand.Text()
 	source := logread.Stream{JS: c.js, Name: c.Config.Name}
@@ -332,6 +357,9 @@ func (c *copier) read(ctx context.Context) error {
 	}
 }
 
+// add stores a message with its header byte for byte. nats.go parses headers, and writing
+// them again may differ; the sizes tell, and then the raw header is read by a request of
+// its own.
 func (c *copier) add(ctx context.Context, source logread.Stream, seq uint64, at time.Time, m *nats.Msg) error {
 	message := blocks.Message{Seq: seq, Time: at.UnixNano(), Subject: m.Subject, Header: encode(m.Header), Body: m.Data}
 	if m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data) != len(message.Header) { // they were written in another way
@@ -359,6 +387,7 @@ func (c *copier) store(m blocks.Message) error {
 }
 
 // flush ends the current file, if it has messages, and writes it while the next one fills.
+// It waits for the file before, so at most two are in memory. Their buffers take turns.
 func (c *copier) flush() error {
 	if err := c.wait(); err != nil || len(c.file.File) == 0 {
 		return err

@@ -22,7 +22,9 @@ import (
 const chunkSilence = time.Minute
 
 // whole copies the stream as NATS sends all of it, several times as fast as to a consumer. NATS
-// before 2.15 sends its files instead: whole then copies nothing.
+// before 2.15 sends its files instead: whole then copies nothing. It asks for a snapshot
+// of the stream. The archive of NATS 2.15 has messages, of which this package makes its
+// own files; older servers send files of their own, whose layout lapse would have to know.
 func (c *copier) whole(ctx context.Context) error {
 	nc := c.js.Conn()
 	sub, err := nc.SubscribeSync(nc.NewInbox())
@@ -77,7 +79,8 @@ func (c *copier) whole(ctx context.Context) error {
 	}
 }
 
-// receive writes the chunks of a stream as they come, the last of which is empty.
+// receive writes the chunks of a stream as they come, the last of which is empty. Each
+// chunk is answered, so that NATS sends the next ones.
 func receive(ctx context.Context, sub *nats.Subscription, to io.Writer) error {
 	for {
 		waiting, done := context.WithTimeout(ctx, chunkSilence)
