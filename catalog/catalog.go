@@ -18,7 +18,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Database is what there is of a database.
+// Database is what there is of a database. In JSON, as lapse database list --json prints
+// it:
+//
+//	{"database":"main","served":true,"lease":"…","snapshots":2,"streams":[{"stream":"LAPSE_main",…}],"bytes":…}
 type Database struct {
 	Name        schema.DatabaseName `json:"database"`
 	Served      bool                `json:"served"`                // by a process that may write it
@@ -37,7 +40,8 @@ type Stream struct {
 	Bytes    int64  `json:"bytes"`
 }
 
-// Catalog are databases by name.
+// Catalog are databases by name. It is filled from JetStream, or from the files of a store
+// that no server uses.
 type Catalog map[schema.DatabaseName]*Database
 
 // Of returns the entry of a database.
@@ -70,7 +74,8 @@ func (c Catalog) Sorted() (all []*Database) {
 	return all
 }
 
-// List returns the databases of the account, by name.
+// List returns the databases of the account, by name. A user who is not the operator sees
+// less, which is an error: a list that is not whole would lead to wrong decisions.
 func List(ctx context.Context, js jetstream.JetStream) ([]*Database, error) {
 	found := Catalog{}
 	streams := js.ListStreams(ctx)
@@ -102,11 +107,14 @@ func List(ctx context.Context, js jetstream.JetStream) ([]*Database, error) {
 // errNoOperator is the error for those that lack the rights, to whom NATS may not answer.
 var errNoOperator = errors.New("JetStream does not answer to this user, or does not show all of the log: connect as the operator with --nkey FILE; `lapse serve --operator-nkey-out FILE` makes the key")
 
-// isOperator reports whether a log's configuration is shown as it is.
+// isOperator reports whether a log's configuration is shown as it is. The gate shows
+// clients another subject than the stream has, so the subject tells who asks.
 func isOperator(log jetstream.StreamConfig, db schema.DatabaseName) bool {
 	return len(log.Subjects) == 1 && strings.HasPrefix(log.Subjects[0], db.Append())
 }
 
+// explain says what an unanswered request means: NATS does not answer what a user may not
+// ask.
 func explain(what string, err error) error {
 	if errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w (%w)", errNoOperator, err)
@@ -133,7 +141,9 @@ func OpenLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName
 }
 
 // served reports whether a lapse serves a database: it waits for messages of one of its
-// streams.
+// streams. A process that serves a database has a pull request open at one of them at any
+// time, on consumers with names that clients cannot have. It asks NATS and not the
+// process: one that hangs still serves.
 func served(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) (served bool, _ error) {
 	for _, name := range []string{db.LogStream(), db.MutationStream()} {
 		stream, err := Open(ctx, js, name)

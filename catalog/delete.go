@@ -23,7 +23,8 @@ var ErrNone = errors.New("there is no such database: `lapse database list` shows
 
 // Delete deletes the streams of a database, which nobody serves, with their consumers, and
 // returns their names. If it is interrupted, lapse refuses what remains, and another Delete
-// deletes that.
+// deletes that. The mark on the log comes first, the log itself last: whatever remains of
+// a deletion that dies is recognized and refused.
 func Delete(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) ([]string, error) {
 	streams, err := Streams(ctx, js, db)
 	if err != nil {
@@ -70,7 +71,8 @@ func SortStreams(names []string, db schema.DatabaseName) {
 	}
 }
 
-// Remove deletes streams, in this order.
+// Remove deletes streams, in this order. A stream that is gone already is no error:
+// another Delete may have gone this far.
 func Remove(ctx context.Context, js jetstream.JetStream, names []string) error {
 	for _, name := range names {
 		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -81,7 +83,8 @@ func Remove(ctx context.Context, js jetstream.JetStream, names []string) error {
 }
 
 // CheckDelete returns an error if a database may not be deleted: it is served, has held
-// documents, or its restore was interrupted, when nobody knows which are held.
+// documents, or its restore was interrupted, when nobody knows which are held. A hold
+// promises that the document stays, which a deletion would break.
 func CheckDelete(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) error {
 	if err := CheckVacant(ctx, js, db); err != nil {
 		return err
@@ -110,7 +113,8 @@ func CheckDelete(ctx context.Context, js jetstream.JetStream, db schema.Database
 }
 
 // heldDocuments returns the held documents of a database, each as COLL/ID: those of the
-// snapshot that a trimmed log needs, and what the log says since. log is nil if there is none.
+// snapshot that a trimmed log needs, and what the log says since. log is nil if there is
+// none. Without a log only the snapshot can tell.
 func heldDocuments(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, log *jetstream.StreamInfo) (map[string]bool, error) {
 	held := make(map[string]bool)
 	after := uint64(0)
@@ -145,7 +149,9 @@ const (
 	consumerTTL  = time.Minute
 )
 
-// readHolds changes held by the events from a sequence on.
+// readHolds changes held by the events from a sequence on. It needs only the events of two
+// types, and the last one of a document counts: JetStream filters, and the rest of the log
+// is not read.
 func readHolds(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, from uint64, held map[string]bool) error {
 	hold, release := schema.DocumentHeld.String(), schema.DocumentReleased.String()
 	consumer, err := logread.Open(ctx, logread.Stream{JS: js, Name: db.LogStream()}, logread.Options{

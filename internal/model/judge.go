@@ -11,7 +11,10 @@ import (
 )
 
 // Mutation is a mutation, or document.get, as a client sends it. ID is empty for one of a
-// collection.
+// collection. The model judges what a client sends and what lapse logs in two separate
+// ways: Judge by the rules for requests, Apply by the rules for a log. A test sends a
+// mutation to lapse, compares the reply with Judge, and gives the events that follow to
+// Apply.
 type Mutation struct {
 	Op             string // as in "document.upsert"
 	Collection, ID string
@@ -32,6 +35,7 @@ type Verdict struct {
 // No is the verdict on a refused mutation.
 func No(code int, name string) Verdict { return Verdict{Code: code, Error: name} }
 
+// text and boolean are tests of values.
 func text(v any) bool { _, ok := v.(string); return ok }
 
 func boolean(v any) bool { _, ok := v.(bool); return ok }
@@ -45,7 +49,8 @@ var members = map[string]map[string]func(any) bool{
 	"document.restore": {"version": text},
 }
 
-// read returns the body of a well-formed mutation, or the name of the error.
+// read returns the body of a well-formed mutation, or the name of the error. It implements
+// the part of the rules that needs no state: form, names of members, ends.
 func (w *Mutation) read() (body map[string]any, fault string) {
 	if body, fault = w.readBody(); fault != "" || w.ExpireAt == "" && w.Keep == "" {
 		return body, fault
@@ -61,6 +66,7 @@ func (w *Mutation) read() (body map[string]any, fault string) {
 	return nil, "bad_request"
 }
 
+// readBody returns the body, of a collection with its defaults.
 func (w *Mutation) readBody() (body map[string]any, fault string) {
 	if w.Op == "document.delete" || w.Op == "collection.delete" {
 		return nil, ""
@@ -112,7 +118,8 @@ func properties(sent map[string]any) map[string]any {
 }
 
 // Judge returns the verdict on a mutation or document.get at a log time in ms. The checks
-// are in the order of the contract.
+// are in the order of the contract. The order: form, repeated Nats-Msg-Id, collection,
+// document, If-Match, and what the operation demands.
 func (m *Model) Judge(w Mutation, ms int64) Verdict {
 	sent, fault := w.read()
 	if fault != "" {
@@ -167,6 +174,7 @@ func (w *Mutation) matches(version uint64) bool {
 	return w.IfMatch == "" || w.IfMatch == "*" || w.IfMatch == fmt.Sprint(version)
 }
 
+// judgeDocument is Judge for an operation on a document, in a collection that exists.
 func (m *Model) judgeDocument(w Mutation, c *Collection, sent map[string]any, now int64) Verdict {
 	d, _, lives := c.Find(w.ID, now)
 	creates := w.Op == "document.create" || w.Op == "document.restore"
@@ -218,7 +226,8 @@ func (m *Model) judgeDocument(w Mutation, c *Collection, sent map[string]any, no
 }
 
 // judgeWrite is judgeDocument for what gives the document a content; done is the verdict if
-// nothing is wrong with it.
+// nothing is wrong with it. Which ttl counts is the subject: that of the content, of
+// Lapse-Expire-At or of the deadline to keep.
 func (m *Model) judgeWrite(w Mutation, c *Collection, sent map[string]any, now int64, done func(int, string, map[string]any) Verdict) Verdict {
 	d, there, lives := c.Find(w.ID, now)
 	content, restored, sets := written(w, d, sent), uint64(0), true
@@ -302,7 +311,7 @@ func merged(target, patch any) any {
 }
 
 // former returns the version that a restore names, or the last one; its content is nil if
-// there is none.
+// there is none. A version restored has to be one of the same document.
 func (m *Model) former(w Mutation, last uint64, sent map[string]any) (content map[string]any, seq uint64) {
 	if named, ok := sent["version"].(string); ok {
 		if last, _ = strconv.ParseUint(named, 10, 64); fmt.Sprint(last) != named {
@@ -316,7 +325,8 @@ func (m *Model) former(w Mutation, last uint64, sent map[string]any) (content ma
 }
 
 // Do applies what follows from a mutation at a log time in ms, the expiry of its document
-// first.
+// first. lapse expires other due documents in the same turn; here only that of the
+// mutation is expired, since only that bears on the verdict.
 func (m *Model) Do(w Mutation, ms int64) (Verdict, error) {
 	v := m.Judge(w, ms)
 	c := m.Collections[w.Collection]
@@ -336,6 +346,7 @@ func (m *Model) Do(w Mutation, ms int64) (Verdict, error) {
 	return v, m.next(*v.Event, ms)
 }
 
+// next gives an event its sequence and time, and applies it.
 func (m *Model) next(e Event, ms int64) error {
 	e.Seq, e.Time = m.Seq+1, time.UnixMilli(ms)
 	return m.Apply(e)

@@ -10,7 +10,7 @@ import (
 )
 
 // Apply appends an event to the log, or returns why it is wrong. Internal events may be left
-// out of a log.
+// out of a log. What it knows of a log that leaves events out is that sequences rise.
 func (m *Model) Apply(e Event) error {
 	if err := m.apply(e); err != nil {
 		return fmt.Errorf("%w: %s", err, e)
@@ -18,6 +18,8 @@ func (m *Model) Apply(e Event) error {
 	return nil
 }
 
+// apply checks an event in the order of the rules: position, cause, collection, due
+// documents, document.
 func (m *Model) apply(e Event) error {
 	now := e.Time.Unix()
 	if e.Seq <= m.Seq || e.Time.UnixMilli() < m.Time {
@@ -71,7 +73,8 @@ func (m *Model) apply(e Event) error {
 	return nil
 }
 
-// document applies an event of a document.
+// document applies an event of a document. An event that ends a version after its deadline
+// has to be its expiry, and before it must not be.
 func (m *Model) document(c *Collection, e Event, now int64) error {
 	d, exists := c.Documents[e.ID]
 	due := c.Deadline(d)
@@ -160,7 +163,9 @@ func (c *Collection) Warns(d Document, now int64) bool {
 	return warns && due.Rule != "" && due.At-int64(before) <= now && now < due.At && !slices.Contains(d.Warned, due.At)
 }
 
-// rejected checks that a rejection that depends on a document comes after its expiry.
+// rejected checks that a rejection that depends on a document comes after its expiry. The
+// reason of a rejection cannot be checked further: the log does not have all that the
+// mutation said.
 func (m *Model) rejected(e Event, now int64) error {
 	var body struct {
 		Error    string

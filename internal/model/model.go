@@ -3,7 +3,10 @@
 // everything in maps, and walks all documents for every question.
 //
 // Apply says whether the next event of a log obeys the rules, and Judge what must become
-// of a mutation. Package audit has a reading of its own.
+// of a mutation. Package audit has a reading of its own. How it differs from lapse, which
+// is its point: documents are maps of encoding/json, not bytes; a deadline is computed
+// whenever it is asked for; nothing is indexed, cached or in flight. So it is slow and
+// short, and a fault in lapse is unlikely to be here as well.
 package model
 
 import (
@@ -55,7 +58,8 @@ func ParseLog(lines []byte) (log []Event, err error) {
 	return log, nil
 }
 
-// Model is the state after a log.
+// Model is the state after a log. It is used as a value in searches for an order of
+// requests (test/linear): Clone makes a branch.
 type Model struct {
 	Seq         uint64 // of the last event
 	Time        int64  // of the last event, ms
@@ -67,6 +71,8 @@ type Model struct {
 	last     map[key]uint64     // the version that ended last, 0 if its end has no content
 }
 
+// key names a document for ever: a document of the same id in a later collection has it,
+// too.
 type key struct{ collection, id string }
 
 type version struct {
@@ -90,7 +96,8 @@ type Collection struct {
 	Documents  map[string]Document
 }
 
-// Document is a document that the log has not ended; it may be past its deadline.
+// Document is a document that the log has not ended; it may be past its deadline. Body is
+// compared byte by byte with what an expiry carries, Content by value with replies.
 type Document struct {
 	Version uint64
 	TS      int64 // s
@@ -136,7 +143,8 @@ type Deadline struct {
 func (d Deadline) Passed(now int64) bool { return d.Rule != "" && d.At <= now }
 
 // DeadlineOf computes a deadline by the TTL table: of a document with this ttl, modified at
-// second ts. nil stands for what is absent or null.
+// second ts. nil stands for what is absent or null. The types are those of encoding/json:
+// a number is a float64.
 func DeadlineOf(defaultTTL, ttl any, ts int64) Deadline {
 	seconds, rule := defaultTTL, "collection"
 	if legalTTL(ttl) {
@@ -152,6 +160,7 @@ func DeadlineOf(defaultTTL, ttl any, ts int64) Deadline {
 // legalTTL reports whether v is -1 or a number of seconds; 5.0 is 5.
 func legalTTL(v any) bool { return v == -1.0 || legalSeconds(v) }
 
+// legalSeconds reports whether v is a whole number of seconds from 1 on.
 func legalSeconds(v any) bool {
 	f, ok := v.(float64)
 	return ok && f >= 1 && f <= 2147483647 && f == math.Trunc(f)
