@@ -1,3 +1,13 @@
+// What holds for each event:
+//
+//   - It is tried at least once, and again after a failure or a crash: an action has to
+//     bear that. LAPSE_SEQ and Idempotency-Key tell it an event that comes again.
+//   - Events of one document are tried in their order, however many workers there are.
+//     client.Handle sees to that.
+//   - After Tries failures it is put aside by Poison, and the next one is tried.
+//   - The end of ctx gives a try EndTimeout to end by itself: an interrupted command may
+//     have done half of its work.
+
 // Package action runs a command or sends an HTTP request for each event of a feed, at least
 // once and in order for each document.
 package action
@@ -43,7 +53,8 @@ const (
 
 // Run does an action for each event of a durable feed, by client.Handle, and again if that
 // ends by an error that is worth a retry, as while lapse restarts. It returns ctx's error after
-// ctx is done and the tries under way have ended, for which they have EndTimeout.
+// ctx is done and the tries under way have ended, for which they have EndTimeout. Any
+// other error ends Run.
 func Run(ctx context.Context, c *client.Client, do Action, durable string, o Options, feed ...client.FeedOption) error {
 	o.Timeout, o.Metrics, o.Logger = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.Metrics, NewMetrics(c, durable)), cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	opts := []client.HandleOption{client.Durable(durable), client.Workers(max(o.Workers, 1))}
@@ -77,7 +88,7 @@ func pause(ctx context.Context) {
 }
 
 // try tries an event once. The end of ctx ends the try later than others, since a try that is
-// interrupted comes again.
+// interrupted comes again. The context of the try is its own; ctx only starts a timer.
 func (o *Options) try(ctx context.Context, do Action, e *client.Event) error {
 	running, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.Timeout, fmt.Errorf("it took longer than %v", o.Timeout))
 	defer cancel()
@@ -97,7 +108,8 @@ func (o *Options) try(ctx context.Context, do Action, e *client.Event) error {
 	return err
 }
 
-// putAside is a client.PoisonHandler.
+// putAside is a client.PoisonHandler. The event counts as done only when Poison has stored
+// it.
 func (o *Options) putAside(ctx context.Context, e *client.Event, cause error) error {
 	if err := o.Poison(ctx, e, cause); err != nil {
 		return fmt.Errorf("event %d failed (%w) and cannot be put aside: %w", e.Seq, cause, err)

@@ -15,7 +15,8 @@ import (
 )
 
 // Exec runs a command by /bin/sh -c, with the event as JSON on standard input. It is done if
-// the command exits with 0.
+// the command exits with 0. The command has no secrets of lapse: its environment is a
+// short list (passed), and what it prints goes where the caller says.
 type Exec struct {
 	Command        string
 	Environment    []string  // NAME=VALUE, of which the command gets those that it may have
@@ -26,6 +27,7 @@ type Exec struct {
 // be credentials.
 var passed = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"}
 
+// environment returns the variables of the command, with LAPSE_SEQ for the event.
 func (x Exec) environment(e *client.Event) (own []string) {
 	for _, variable := range x.Environment {
 		if name, _, _ := strings.Cut(variable, "="); slices.Contains(passed, name) || strings.HasPrefix(name, "LC_") {
@@ -41,7 +43,9 @@ func (x Exec) Preview(e *client.Event) (any, error) {
 }
 
 // Try implements Action. A command that still runs when ctx is done gets SIGTERM, and SIGKILL
-// after 5 s, each with the commands that it has started.
+// after 5 s, each with the commands that it has started. A command that leaves processes
+// behind in the background does not keep the event: after killDelay its standard streams
+// are closed, and it counts by its exit code.
 func (x Exec) Try(ctx context.Context, e *client.Event) error {
 	input, err := e.MarshalJSON()
 	if err != nil {

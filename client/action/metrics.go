@@ -9,7 +9,8 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// Metrics count what Run does. They are a prometheus.Collector.
+// Metrics count what Run does. They are a prometheus.Collector. They are a registry of
+// their own, so that a program can have several durables and expose each.
 type Metrics struct {
 	*prometheus.Registry
 	tries, failures, poison prometheus.Counter

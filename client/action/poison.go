@@ -11,7 +11,8 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// unhandled is an event that was put aside.
+// unhandled is an event that was put aside. The error is text for people; the event is as
+// in an export, so lapse or jq can read it.
 type unhandled struct {
 	Durable string        `json:"durable"`
 	Seq     uint64        `json:"seq"`
@@ -20,7 +21,8 @@ type unhandled struct {
 }
 
 // PoisonCollection stores events as documents <durable>-<sequence> of a collection. A document
-// that would be too large or too deep with its event has only the sequence.
+// that would be too large or too deep with its event has only the sequence. Storing it
+// again under the same id is harmless: the same event may be put aside twice.
 func PoisonCollection(collection *client.Collection, durable string) client.PoisonHandler {
 	return func(ctx context.Context, e *client.Event, cause error) error {
 		u := unhandled{durable, e.Seq, cause.Error(), e}

@@ -8,7 +8,9 @@ import (
 )
 
 // forecast counts documents by their deadline, in several spans at a time: which one
-// shows them all is known at the end.
+// shows them all is known at the end. The lines are read once and kept nowhere, so they
+// are counted in all spans at the same time: an hour in buckets of 5 minutes, a day in
+// hours, and so on.
 type forecast [len(Spans)]client.Forecast
 
 // Spans are those of a forecast, in seconds.
@@ -16,6 +18,7 @@ var Spans = [...]int64{3600, day, 7 * day, 30 * day, 365 * day}
 
 const day = 24 * 3600
 
+// begin makes the empty buckets of all spans, from this machine's second on.
 func (f *forecast) begin(now int64) {
 	for i, next := range Spans {
 		request := schema.ForecastRequest{Next: next}.EnsureDefaults()
@@ -53,7 +56,8 @@ func (im *Import) Within() (due [len(Spans)]int64, never int64) {
 	return due, im.forecast[0].Never
 }
 
-// result returns the forecast of the shortest span that shows all.
+// result returns the forecast of the shortest span that shows all. Shorter spans have
+// finer buckets; if none shows all, it is the longest, with the rest as Later.
 func (f *forecast) result(info client.CollectionInfo) *client.Forecast {
 	shown := &f[len(f)-1]
 	for i := len(f) - 1; i >= 0; i-- {

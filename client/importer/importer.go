@@ -1,4 +1,12 @@
-// Package importer stores lines, each a JSON object, as the documents of a collection.
+// Package importer stores lines, each a JSON object, as the documents of a collection. A
+// line goes through these steps:
+//
+//	line ─► misplaced ─► operation ─► RunBatches ─► done ─► Count, Reject
+//	         the file      id, moment   batches,      what the server
+//	         as a whole    and document InFlight      made of it
+//
+// One import has one order: results come in the order of the lines, and Last names the
+// line up to which all are done. So an import that is interrupted goes on after it.
 package importer
 
 import (
@@ -14,7 +22,8 @@ import (
 // InFlight is the number of requests at a time.
 const InFlight = 8
 
-// Count counts what became of the lines.
+// Count counts what became of the lines. Each line is counted once: as created, replaced,
+// existed, past or refused.
 type Count struct {
 	Lines    int     `json:"lines"`
 	Created  int     `json:"created"`
@@ -42,7 +51,9 @@ func (m *Moments) of(f format) *int {
 	return [...]*int{noMoment: &m.None, forEver: &m.Null, unixSeconds: &m.UnixSeconds, unixMilliseconds: &m.UnixMilliseconds, rfc3339: &m.RFC3339}[f]
 }
 
-// Import is an import in progress. It is for one goroutine.
+// Import is an import in progress. It is for one goroutine. Rules and counts belong to the
+// goroutine of Run; what is in flight belongs to client.RunBatches. A line that was sent
+// waits in pending until its result comes.
 type Import struct {
 	// Reject gets each line that is refused, in order, with its number from 1, and why. The
 	// text is valid during the call. An error ends the import.
@@ -58,7 +69,8 @@ type Import struct {
 }
 
 // Begin begins an import into a collection. The error is ErrBadRequest if lines have moments
-// and TTL is off.
+// and TTL is off. The properties of the collection are those that coll was opened with:
+// deadlines of a dry run are by them.
 func (r Rules) Begin(coll *client.Collection) (*Import, error) {
 	if r.Expires != nil && coll.Info().DefaultTTL == schema.Off {
 		return nil, client.ErrBadRequest.With("TTL is off in %s, so that no document would expire at its moment: turn it on first, with `lapse collection replace %[1]s --default-ttl -1`, or import without expires", coll.Name())
@@ -82,7 +94,9 @@ func (im *Import) Count() Count {
 
 // Run imports lines. The error is a schema.FileError if the first ones show that they are no
 // documents, as the events of a log; the lines before are done then. It tries again for a
-// minute while there is no writer; any other error of a request is returned.
+// minute while there is no writer; any other error of a request is returned. An import
+// that fails leaves the lines that were stored. Running it again with upsert leads to the
+// same documents.
 func (im *Import) Run(ctx context.Context, lines iter.Seq2[schema.Line, error]) error {
 	var pending []*importLine // sent, in order
 	var unreadable error
@@ -128,7 +142,8 @@ func (im *Import) Run(ctx context.Context, lines iter.Seq2[schema.Line, error]) 
 	return unreadable
 }
 
-// done counts a line by the result of its operation.
+// done counts a line by the result of its operation. A refused line does not end the
+// import, unless Reject returns an error: one bad line in a million is no reason to stop.
 func (im *Import) done(l *importLine, results client.Results) error {
 	exists, again := false, false
 	if len(results) > 0 && l.fault == nil {

@@ -11,7 +11,9 @@ import (
 // judged is the number of lines by which a file is judged: later ones are refused by themselves.
 const judged = 20
 
-// lineKinds are the kinds of lines that lapse prints and that are no documents.
+// lineKinds are the kinds of lines that lapse prints and that are no documents. Each kind
+// has members that all of its lines have, and a test that documents of users hardly pass:
+// the members alone could be somebody's.
 var lineKinds = []struct {
 	members []string // that all of the kind have
 	is      func(line values.Value) bool
@@ -28,14 +30,16 @@ var lineKinds = []struct {
 	}, "a refused line, as --rejects keeps it: import the documents in it, as `jq -c .document FILE` prints them"},
 }
 
-// severalLines matches the first line of an object that has more.
+// severalLines matches the first line of an object that has more. Such a file is JSON, but
+// not one object a line.
 var severalLines = regexp.MustCompile(`^\{$|^\{.*[{\[,]$`)
 
 // header matches the first line of a table: names with the same character between them.
 var header = regexp.MustCompile(`^"?[^",;\t{}\[\]]+"?(?:(?:,"?[^",;\t{}\[\]]+"?)+|(?:;"?[^",;\t{}\[\]]+"?)+|(?:\t"?[^",;\t{}\[\]]+"?)+)$`)
 
 // misplaced returns a schema.FileError if a line shows that the file has no documents, one a
-// line.
+// line. A wrong file would otherwise become thousands of refused lines, or worse, of
+// documents.
 func misplaced(line schema.Line, first bool) error {
 	switch {
 	case line.Number > judged || len(line.Text) == 0:

@@ -14,7 +14,12 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// Options say how a line becomes a document. Paths are JSON pointers.
+// Options say how a line becomes a document. Paths are JSON pointers. Example: with ID
+// /key and Expires /expiresAt,
+//
+//	{"key":"a","expiresAt":1767225600000,"user":"ann"}
+//
+// is stored as document a with the ttl that ends at that moment.
 type Options struct {
 	ID      string   // of the member with the id, a string or a whole number
 	Op      string   // upsert, or create, which leaves documents alone that exist
@@ -58,7 +63,8 @@ func (o Options) Rules() (r Rules, err error) {
 	return r, err
 }
 
-// importLine is what becomes of a line.
+// importLine is what becomes of a line. It is refused if fault is set, and neither sent
+// nor refused if it is past.
 type importLine struct {
 	schema.Line
 	fault    *client.Error // why it is refused, nil if it is not
@@ -87,7 +93,9 @@ const (
 // it is in the year 5138. Before 1970 it is the same.
 const leastMilliseconds = 100_000_000_000
 
-// parseMoment reads the moment at which a document ends.
+// parseMoment reads the moment at which a document ends. It reads what other systems
+// export: seconds or milliseconds as numbers or as text, fractions included, and RFC 3339.
+// It rounds up, so that no document ends before its moment.
 func parseMoment(v values.Value) (end moment, ok bool) {
 	text := string(v)
 	switch v.Kind() {
@@ -115,6 +123,8 @@ func parseMoment(v values.Value) (end moment, ok bool) {
 }
 
 // operation adds the operation of a line to a batch, unless the line is refused or past.
+// Checks here are those of the server: a line that it would refuse is refused without a
+// request.
 func (im *Import) operation(l *importLine, b *client.Batch, now int64) {
 	id, body, fault := im.rules.document(l.Text)
 	if fault == nil {
@@ -137,7 +147,8 @@ func (im *Import) operation(l *importLine, b *client.Batch, now int64) {
 	}
 }
 
-// document returns the id and body of a line, without the members that are dropped.
+// document returns the id and body of a line, without the members that are dropped. Text
+// of JSON keeps its numbers as written; an id that is a number is its digits.
 func (r Rules) document(text []byte) (id string, body []byte, fault *client.Error) {
 	if err := schema.CheckJSON(text); err != nil {
 		return "", nil, client.ErrBadRequest.With("the line is not JSON: %v", err)
@@ -167,7 +178,9 @@ func (r Rules) document(text []byte) (id string, body []byte, fault *client.Erro
 	return id, body, nil
 }
 
-// lifetime applies the moment of a line, and checks the document as the server does.
+// lifetime applies the moment of a line, and checks the document as the server does. The
+// server computes the ttl from the moment by its own log time (client.ExpireAt): this
+// machine's clock decides only whether a line is past or too far away.
 func (im *Import) lifetime(l *importLine, id string, body *[]byte, now int64) *client.Error {
 	if im.rules.Expires != nil {
 		v := values.Value(l.Text).At(im.rules.Expires)
@@ -202,7 +215,8 @@ func (im *Import) lifetime(l *importLine, id string, body *[]byte, now int64) *c
 	return nil
 }
 
-// without returns a value without the member at a path, as it is if there is none.
+// without returns a value without the member at a path, as it is if there is none. It
+// copies all else as written.
 func without(v values.Value, path values.Pointer) []byte {
 	if v.At(path).Kind() == values.Missing {
 		return v
