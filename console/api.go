@@ -16,6 +16,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// serveAPI answers a request below /api/. Some operations are the console's own; the rest
+// is passed to the database as it is, so that the pages can use all of the API.
 func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, op string) {
 	w.Header().Set("Cache-Control", "no-store")
 	own := map[string]func(http.ResponseWriter){"console": h.describe, "processes": h.listProcesses, "consumers": h.listConsumers, "log": h.describeLog, "samples": h.listSamples, "outlook": h.forecastAll}[op]
@@ -67,7 +69,9 @@ func namesOf(o schema.OperationInfo) []string {
 
 // do sends one request to the database and returns its reply: the code as the HTTP
 // status, the body unchanged. It passes on mutations, batches, and reads that any process answers,
-// as they are in schema/asyncapi.yaml: /api/document.get?collection=orders&id=a.
+// as they are in schema/asyncapi.yaml: /api/document.get?collection=orders&id=a. Of the
+// checks, whether the console may change something comes before the body is read, and the
+// number of requests at once before its memory is taken.
 func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 	o := schema.OperationOf(op)
 	isWrite := o.Mutates() || op == "batch" // also one of reads
@@ -131,7 +135,8 @@ func (h *Handler) mayChange(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // body waits for its turn and returns the body of a request, and a function that ends the
-// turn, which is nil if the request is refused.
+// turn, which is nil if the request is refused. A turn is one of maxRequests: with a body
+// of maxBody each they bound the memory of the console.
 func (h *Handler) body(ctx context.Context, w http.ResponseWriter, r *http.Request) (body []byte, done func()) {
 	if !take(ctx, h.requests) {
 		refuse(w, http.StatusTooManyRequests, "overloaded", "the console has too many requests under way: try again")
@@ -181,6 +186,7 @@ func passOn(header http.Header) (opts []client.RequestOption, _ error) {
 	return opts, nil
 }
 
+// reads are the operations that the console offers without Write.
 var reads = schema.OperationNames(func(o schema.OperationInfo) bool { return o.Standby })
 
 // describe replies with the database, the write permission and the time.
@@ -224,6 +230,8 @@ type logBounds struct {
 	Time  int64  `json:"time,omitempty"` // log time of the first event, ms
 }
 
+// describeLog replies with the bounds of the log. The time of its first event costs a
+// read, so it is cached for longer than others.
 func (h *Handler) describeLog(w http.ResponseWriter) {
 	bounds, err := h.bounds.get(15*time.Second, func(ctx context.Context) (b logBounds, err error) {
 		if b.First, b.Last, err = h.client.LogBounds(ctx); err != nil || b.First > b.Last {
@@ -246,7 +254,8 @@ func (h *Handler) describeLog(w http.ResponseWriter) {
 }
 
 // cached keeps an answer that is expensive to load, so that the load rate does not depend
-// on the number of open pages.
+// on the number of open pages. The lock is held while it loads: requests that come
+// meanwhile wait for that one load.
 type cached[T any] struct {
 	mu    sync.Mutex
 	until time.Time
@@ -299,6 +308,7 @@ func refuse(w http.ResponseWriter, code int, name, message string) {
 	_, _ = w.Write(e.AppendJSON(nil))
 }
 
+// refuseError replies with the code of an error; one without a code is a 503.
 func refuseError(w http.ResponseWriter, err error) {
 	coded := schema.AsError(err)
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -39,7 +39,11 @@ const (
 	heartbeat      = 15 * time.Second
 )
 
-// Handler serves a console.
+// Handler serves a console. Requests pass three gates: the name of the host (accepts), the
+// token and the page (admits), and the permission to change (mayChange). The pages
+// themselves need only the first: they hold no data.
+//
+// What is shared by requests has locks of its own: the cached answers and the samples.
 type Handler struct {
 	client  *client.Client
 	options Options
@@ -79,6 +83,8 @@ func New(ctx context.Context, c *client.Client, options Options) *Handler {
 const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
+// ServeHTTP answers a request. It knows no prefix: relative URLs in the pages work below
+// any.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.accepts(w, r) {
 		return
@@ -158,12 +164,15 @@ func fromOtherSite(r *http.Request) bool {
 	return site != "" && site != "same-origin" && site != "none"
 }
 
+// fromOwnPage reports whether a request was sent by a page of this console: a browser sets
+// Origin, and no other site may set the header without asking.
 func fromOwnPage(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	return r.Header.Get("Lapse-Console") == "1" && len(r.Header.Values("Origin")) == 1 &&
 		(strings.EqualFold(origin, "http://"+r.Host) || strings.EqualFold(origin, "https://"+r.Host))
 }
 
+// presentsToken compares digests, in constant time whatever the length of what was sent.
 func (h *Handler) presentsToken(r *http.Request) bool {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	sum := sha256.Sum256([]byte(token))

@@ -30,7 +30,10 @@ var kept = []string{"id", "ttl", "_ts", "_etag", "_deadline", "_rule", "_hold"}
 
 // cutDocuments returns the reply to a query with no document longer than longest bytes: a
 // longer one keeps the members that identify it. The member cut has its size and beginning,
-// by its index.
+// by its index. A table of documents shows the beginning of each; without the cut a page
+// of large ones would be many megabytes. With longest 20:
+//
+//	{"documents":[{"id":"a","_ts":1,"_etag":"7"}],"cut":{"0":{"bytes":5120,"text":"{\"id\":\"a\",\"text\":\"xx"}}}
 func cutDocuments(reply []byte, longest int) []byte {
 	documents := values.Value(reply).At([]string{"documents"})
 	if documents == nil {

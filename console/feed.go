@@ -24,7 +24,20 @@ const flushEvery = 50 * time.Millisecond
 // Parameters: collection and type, which repeat; id; from (a sequence, a time in RFC
 // 3339, or nothing for now); and bodies, the maximum body size: a longer body is replaced
 // by its size in bodyBytes. Between what was in the log when the feed began and what came
-// later it sends the event "now".
+// later it sends the event "now". What a reader sees, for a feed from sequence 5 on:
+//
+//	id: 4                                        where to go on if nothing comes
+//
+//	id: 5
+//	data: {"seq":5,"type":"DocumentCreated",…}
+//
+//	id: 9
+//	event: now
+//	data:
+//
+// A goroutine reads the log and hands over one event at a time. A slow reader thus slows
+// down the pull of its own consumer and nothing else; after writeTimeout without progress
+// it is disconnected.
 func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
 	select {
 	case h.feeds <- struct{}{}:
@@ -70,7 +83,8 @@ type item struct {
 }
 
 // begin returns where the feed begins, and the end of the log, which is the id of a feed
-// from now before its first event.
+// from now before its first event. A position beyond the end is an error: events there
+// would be of another log than those that the reader has.
 func (h *Handler) begin(ctx context.Context, f *feed) (client.FeedOption, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -88,7 +102,8 @@ func (h *Handler) begin(ctx context.Context, f *feed) (client.FeedOption, uint64
 }
 
 // read sends the events of a feed: those that are in the log, whose end is given, that this
-// is all, and those to come.
+// is all, and those to come. The two reads cannot miss an event: the second begins after
+// the last sequence of the first.
 func (h *Handler) read(ctx context.Context, opts []client.FeedOption, end uint64, events chan<- item) {
 	send := func(next item) bool {
 		select {
@@ -129,6 +144,8 @@ type feed struct {
 	buffer       []byte
 }
 
+// newFeed reads the parameters of a feed. A browser that reconnects sends the same URL
+// with Last-Event-ID: the later of the two counts.
 func newFeed(r *http.Request) (*feed, []client.FeedOption, error) {
 	query, err := parameters(r, "collection...", "type...", "id", "from", "bodies")
 	if err != nil {
@@ -190,7 +207,9 @@ func choice(query url.Values) (opts []client.FeedOption, _ error) {
 	return opts, nil
 }
 
-// run sends events until they end, a write fails, or ctx is done.
+// run sends events until they end, a write fails, or ctx is done. Events are flushed
+// together after flushEvery, which costs one system call for many. A heartbeat shows the
+// reader, and proxies between, that the feed lives.
 func (f *feed) run(ctx context.Context, events <-chan item) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
@@ -238,7 +257,8 @@ func (f *feed) run(ctx context.Context, events <-chan item) {
 	}
 }
 
-// send writes an event, and blocks while the reader lags.
+// send writes an event, and blocks while the reader lags. A body that is left out is still
+// counted, so that a page can offer to load it.
 func (f *feed) send(e *client.Event) error {
 	size := len(e.Body)
 	if f.bodies >= 0 && size > f.bodies {
@@ -270,6 +290,8 @@ func (f *feed) progress() {
 	_, _ = fmt.Fprintf(f.out, "id: %d\n\n", f.last)
 }
 
+// fail sends an error as the event "fault", after which the page decides whether to
+// connect again.
 func (f *feed) fail(err error) {
 	e := schema.AsError(err)
 	f.patience()

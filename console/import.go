@@ -43,7 +43,8 @@ func (i *imported) refuse(number int, text []byte, fault *client.Error) error {
 }
 
 // importLines stores the lines of a request as documents, as lapse import does. A page sends
-// a file in parts of whole lines.
+// a file in parts of whole lines. Each request is an import of its own: the page adds up
+// the counts. importTimeout ends it before the server's own limit would cut the reply.
 func (h *Handler) importLines(w http.ResponseWriter, r *http.Request) {
 	if !h.mayChange(w, r) {
 		return

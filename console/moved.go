@@ -14,7 +14,9 @@ import (
 )
 
 // Moved is the consoles of databases that come and go and whose clocks are moved: each at
-// /NAME/, and the one that is there at first at /, too.
+// /NAME/, and the one that is there at first at /, too. Requests look up a handler under
+// the lock and use it without: a database that is removed meanwhile answers the last
+// request by an error of its own.
 type Moved struct {
 	ctx     context.Context
 	options Options
@@ -70,6 +72,7 @@ func (m *Moved) names() []string {
 	return names
 }
 
+// ServeHTTP passes a request to the console that its path names.
 func (m *Moved) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, _, below := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	m.mu.RLock()
@@ -84,7 +87,8 @@ func (m *Moved) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // advance moves the clock of the database: by a length of time, or to the next moment at which
-// something is due.
+// something is due. It takes a sample at once and forgets the forecast, so that the charts
+// show the new time without waiting.
 func (h *Handler) advance(w http.ResponseWriter, r *http.Request) {
 	if !h.mayChange(w, r) {
 		return

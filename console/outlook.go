@@ -16,7 +16,9 @@ const (
 	outlookLasts   = 15 * time.Second
 )
 
-// outlook is the forecast of all collections together, by the minute.
+// outlook is the forecast of all collections together, by the minute. Minute 0 is the one
+// under way. A collection whose forecast fails for lack of time is left out and shows in
+// Forecasted.
 type outlook struct {
 	Now     int64                 `json:"now"` // s since 1970
 	Due     int64                 `json:"due"` // within the next hour
@@ -28,6 +30,7 @@ type outlook struct {
 	WithTTL    int `json:"withTTL"`
 }
 
+// mostDue is a minute of a collection.
 type mostDue struct {
 	Collection string `json:"collection"`
 	schema.ForecastBucket
@@ -43,6 +46,7 @@ func (h *Handler) forecastAll(w http.ResponseWriter) {
 	reply(w, http.StatusOK, o)
 }
 
+// lookAhead asks for the forecast of each collection with TTL, one after the other.
 func (h *Handler) lookAhead(ctx context.Context) (outlook, error) {
 	all, err := h.client.Collections(ctx)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// The samples of the charts: an hour of them.
+// The samples of the charts: an hour of them. They are in memory: a console that starts
+// has an empty chart, and nothing is stored for it.
 const (
 	sampleEvery = 10 * time.Second
 	mostSamples = int(time.Hour / sampleEvery)

@@ -10,7 +10,8 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// several serves the consoles of several databases.
+// several serves the consoles of several databases. The databases are those of the start:
+// Moved is for databases that come and go.
 type several struct {
 	names []string
 	of    map[string]*Handler
@@ -31,6 +32,7 @@ func Several(ctx context.Context, clients []*client.Client, options Options) htt
 	return s
 }
 
+// ServeHTTP passes a request to the console that its path names; / leads to the first one.
 func (s several) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if page, there := s.of[name]; there {
@@ -58,7 +60,8 @@ func (s several) list() string {
 	return ": use one of " + strings.Join(s.names, ", ")
 }
 
-// notFound is the page of a database that is not served.
+// notFound is the page of a database that is not served. It links the others only where no
+// token is needed: names are not for everybody.
 func (s several) notFound(w http.ResponseWriter, r *http.Request, name string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -21,7 +21,8 @@ const Built = true
 //go:embed static
 var embedded embed.FS
 
-// file is a file of the pages, ready to send.
+// file is a file of the pages, ready to send. Both forms are made once, so a request costs
+// no compression.
 type file struct {
 	contentType, etag string
 	plain, gzipped    []byte
@@ -69,6 +70,8 @@ func contentType(name string) string {
 	return "text/plain; charset=utf-8"
 }
 
+// serveStatic answers a request for a file of the pages. They have no data and no state:
+// anyone who may reach the console may read them.
 func serveStatic(w http.ResponseWriter, r *http.Request) {
 	f := files()[r.URL.Path]
 	if f == nil {
