@@ -54,7 +54,15 @@ type Options struct {
 // recognizes a message by its acknowledgement subject, which only JetStream sets.
 //
 // It does not go on after a gap: open another one after the last message. One goroutine
-// calls Next and Waiting; any may call Close.
+// calls Next and Waiting; any may call Close. The protocol with the server, by message:
+//
+//   - a message of the stream has a reply subject $JS.ACK.…, with a number that counts the
+//     consumer's deliveries. A number that is not the next one means that a message was
+//     lost on the way.
+//   - a status 100 without a reply is a heartbeat. It names the last delivery, which must
+//     be the last one that came.
+//   - a status 100 with a reply is flow control: the server waits for the answer.
+//   - 408 and 409 end a pull, and say how much of it was not sent.
 type Consumer struct {
 	described
 	nc       *nats.Conn
@@ -126,7 +134,8 @@ func (c *Consumer) create(ctx context.Context, s Stream, o Options) (err error) 
 	return err
 }
 
-// receive passes on a message that NATS pushes.
+// receive passes on a message that NATS pushes. It blocks while the channel is full:
+// nats.go holds the others, and flow control limits them.
 func (c *Consumer) receive(m *nats.Msg) {
 	select {
 	case c.messages <- m:
@@ -134,7 +143,8 @@ func (c *Consumer) receive(m *nats.Msg) {
 	}
 }
 
-// pull requests messages while less than half of them may still arrive.
+// pull requests messages while less than half of them may still arrive. So one request is
+// always under way while the messages of the other are read.
 func (c *Consumer) pull() error {
 	for c.batch > 0 && c.requested <= c.batch {
 		if err := c.nc.PublishRequest(c.next, c.sub.Subject, []byte(c.request)); err != nil {

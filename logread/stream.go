@@ -50,6 +50,7 @@ func (s Stream) Next(ctx context.Context, seq uint64, subject string) (*jetstrea
 	return s.get(ctx, map[string]any{"seq": seq, "next_by_subj": subject})
 }
 
+// get is raw with the header parsed.
 func (s Stream) get(ctx context.Context, which map[string]any) (*jetstream.RawStreamMsg, error) {
 	m, header, err := s.raw(ctx, which)
 	if err == nil && len(header) > 0 {
@@ -104,7 +105,8 @@ func (s Stream) raw(ctx context.Context, which map[string]any) (_ *jetstream.Raw
 // ms) is at or later, or last+1. It tries the first event, which often is late enough, and
 // then bisects, since log time does not go back. JetStream would search by the times of the
 // machine's clock, from which log time may differ by years. The result may be lower by
-// messages that are no events or missing.
+// messages that are no events or missing. It costs about log2 of the log's length in
+// requests.
 func (s Stream) FirstSince(ctx context.Context, first, last uint64, at int64) (uint64, error) {
 	low, high := max(first, 1), last+1 // the result is in [low, high]
 	for probe := low; low < high; probe = low + (high-low)/2 {

@@ -22,6 +22,8 @@ func Listen(network, address string) (net.Listener, error) {
 }
 
 // Hostname returns a Host header without its port, in lower case; "" for what is no host.
+// For [::1]:8280 it is ::1, and for a/b, user@host or an empty header "". Callers compare
+// it with names that they accept; what is no host must match none.
 func Hostname(host string) string {
 	u, err := url.Parse("//" + host)
 	if err != nil || u.Host != host || strings.ContainsAny(host, "/@?#") {

@@ -26,7 +26,8 @@ type Limits struct {
 // maxConnections is the default of Limits.Connections.
 const maxConnections = 128
 
-// Limits that all servers have.
+// Limits that all servers have. They bound how long a slow or silent client holds a
+// connection. A handler that writes for longer, as a feed, moves the deadline itself.
 const (
 	headerTimeout = 5 * time.Second  // from the first byte of a request, or the connection
 	readTimeout   = 30 * time.Second // of a whole request
@@ -40,7 +41,8 @@ func Serve(listener net.Listener, handler http.Handler, name string, logger *slo
 }
 
 // Serve serves HTTP until stop is called, which also cancels the requests under way. name
-// is that of the server in the log.
+// is that of the server in the log. Stop waits a second for requests that end by the
+// cancelled context, then closes their connections.
 func (l Limits) Serve(listener net.Listener, handler http.Handler, name string, logger *slog.Logger) (stop func()) {
 	l.Connections, l.Idle = cmp.Or(l.Connections, maxConnections), cmp.Or(l.Idle, idleTimeout)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -79,7 +81,8 @@ func (l Limits) Serve(listener net.Listener, handler http.Handler, name string, 
 
 // waiting are the connections without a request under way, oldest first: new, within the
 // header of a request, or between two. A new one above most closes the oldest, so that
-// connections that send nothing do not keep others from being accepted.
+// connections that send nothing do not keep others from being accepted. A request under
+// way is never closed by it.
 type waiting struct {
 	most  int
 	mu    sync.Mutex

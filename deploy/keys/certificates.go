@@ -24,7 +24,8 @@ type authority struct {
 }
 
 // makeCertificates writes two CA certificates, ca.pem for client connections and
-// route-ca.pem for routes between nodes, and a certificate of each for every node.
+// route-ca.pem for routes between nodes, and a certificate of each for every node. They
+// are two so that a certificate for client connections is none for routes.
 func makeCertificates(f *files, hosts []string) {
 	clients := newAuthority(f, "lapse clients", "ca.pem")
 	routes := newAuthority(f, "lapse routes", "route-ca.pem")
@@ -38,6 +39,8 @@ func makeCertificates(f *files, hosts []string) {
 	}
 }
 
+// newAuthority makes an authority and writes its certificate. After an error it is
+// unusable, and f.err is set.
 func newAuthority(f *files, name, file string) *authority {
 	a := &authority{certificate: template(name)}
 	a.certificate.IsCA, a.certificate.BasicConstraintsValid, a.certificate.MaxPathLenZero = true, true, true
@@ -54,7 +57,8 @@ func newAuthority(f *files, name, file string) *authority {
 	return a
 }
 
-// issue writes NODE/PREFIXcert.pem and NODE/PREFIXkey.pem.
+// issue writes NODE/PREFIXcert.pem and NODE/PREFIXkey.pem. Route certificates serve both
+// sides: each node connects to the others and is connected to.
 func (a *authority) issue(f *files, node, prefix string, hosts []string, uses ...x509.ExtKeyUsage) {
 	c := template(node)
 	c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageDigitalSignature, uses
@@ -78,6 +82,7 @@ func (a *authority) issue(f *files, node, prefix string, hosts []string, uses ..
 	f.write(node+"/"+prefix+"key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
+// template returns what all certificates have in common.
 func template(name string) *x509.Certificate {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

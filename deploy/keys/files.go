@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// files writes files with mode 0600, until the first error.
+// files writes files with mode 0600, until the first error. A caller need not look at each
+// error: after the first nothing is written.
 type files struct {
 	dir string
 	err error
@@ -24,6 +25,7 @@ func (f *files) write(name string, content []byte) {
 	}
 }
 
+// fail records an error, if it is the first.
 func (f *files) fail(err error) {
 	if f.err == nil {
 		f.err = err
@@ -57,7 +59,8 @@ func chooseOwner() owner {
 	return o
 }
 
-// take changes the owner of everything below dir.
+// take changes the owner of everything below dir. Only root can give files away; for
+// anyone else they have the right owner already.
 func (o owner) take(dir string) error {
 	if !o.root {
 		return nil
@@ -70,7 +73,9 @@ func (o owner) take(dir string) error {
 	})
 }
 
-// makeDataDirs makes the missing data directories of the containers.
+// makeDataDirs makes the missing data directories of the containers. They are empty
+// directories of the containers' user: Docker would make missing ones for root, and the
+// containers could not write there.
 func makeDataDirs(dir string, o owner) error {
 	for _, name := range []string{"nats-1", "nats-2", "nats-3", "lapse-1", "lapse-2", "prometheus", "grafana"} {
 		path := filepath.Join(dir, "data", name)

@@ -3,6 +3,14 @@
 // keys. It overwrites nothing.
 //
 //	go run ./deploy/keys
+//
+// What it makes below -dir:
+//
+//	secrets/nkeys/<user>.nk          a seed for each user of nats.conf
+//	secrets/ca.pem, route-ca.pem     whom clients and nodes trust
+//	secrets/nats-1/cert.pem, …       certificates of the nodes
+//	secrets/.env                     public keys, user ids, a password for Grafana
+//	data/…                           directories of the containers
 package main
 
 import (

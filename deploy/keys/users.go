@@ -6,7 +6,8 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// users are the users of nats.conf.
+// users are the users of nats.conf. Their rights are in nats.conf; here they are only
+// names.
 var users = []string{
 	"processor", "bulk", "gate-log", "operator",
 	"service", "gate-clients", "client", "producer", "auditor", "app",
