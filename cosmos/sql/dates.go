@@ -15,7 +15,6 @@ import (
 // An int has room for the ticks of all years from 1 to 9999, up to 2.6e18, and for
 // maxShift more.
 
-
 const (
 	second = 10_000_000 // ticks
 	day    = 24 * 60 * 60 * second
