@@ -9,8 +9,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// collection is an existing collection. Two faults are not told twice: assumed and doubted
-// remember that a finding about the collection itself was made.
+// collection is an existing collection. Two faults are found once: assumed and doubted
+// remember that.
 type collection struct {
 	name        schema.CollectionName
 	incarnation uint64

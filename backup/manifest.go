@@ -135,9 +135,9 @@ func Load(dir string) (*Manifest, error) {
 }
 
 // Verify reads all of the backup in dir, and returns an error for what is not as it was
-// written. It costs a read of every byte. A file has to have the sum of the manifest, and
-// be a file of NATS that can be read to its end; and all files together have the messages
-// that the manifest says.
+// written. It costs a read of every byte. Each file has the sum in the manifest, and is a
+// file of NATS that can be read to its end. All files together have the messages that the
+// manifest counts.
 func Verify(dir string) (*Manifest, error) {
 	m, err := Load(dir)
 	if err != nil {

@@ -358,8 +358,8 @@ func (c *copier) read(ctx context.Context) error {
 }
 
 // add stores a message with its header byte for byte. nats.go parses headers, and writing
-// them again may differ; the sizes tell, and then the raw header is read by a request of
-// its own.
+// them again may differ. The sizes show that, and then the raw header is read by a request
+// of its own.
 func (c *copier) add(ctx context.Context, source logread.Stream, seq uint64, at time.Time, m *nats.Msg) error {
 	message := blocks.Message{Seq: seq, Time: at.UnixNano(), Subject: m.Subject, Header: encode(m.Header), Body: m.Data}
 	if m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data) != len(message.Header) { // they were written in another way

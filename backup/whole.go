@@ -24,7 +24,7 @@ const chunkSilence = time.Minute
 // whole copies the stream as NATS sends all of it, several times as fast as to a consumer. NATS
 // before 2.15 sends its files instead: whole then copies nothing. It asks for a snapshot
 // of the stream. The archive of NATS 2.15 has messages, of which this package makes its
-// own files; older servers send files of their own, whose layout lapse would have to know.
+// own files. Older servers send their files, whose layout lapse would have to know.
 func (c *copier) whole(ctx context.Context) error {
 	nc := c.js.Conn()
 	sub, err := nc.SubscribeSync(nc.NewInbox())

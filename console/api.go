@@ -69,9 +69,9 @@ func namesOf(o schema.OperationInfo) []string {
 
 // do sends one request to the database and returns its reply: the code as the HTTP
 // status, the body unchanged. It passes on mutations, batches, and reads that any process answers,
-// as they are in schema/asyncapi.yaml: /api/document.get?collection=orders&id=a. Of the
-// checks, whether the console may change something comes before the body is read, and the
-// number of requests at once before its memory is taken.
+// as they are in schema/asyncapi.yaml: /api/document.get?collection=orders&id=a. It checks
+// whether the console may change something before it reads the body, and waits for its
+// turn before it takes memory for it.
 func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 	o := schema.OperationOf(op)
 	isWrite := o.Mutates() || op == "batch" // also one of reads

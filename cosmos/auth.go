@@ -102,8 +102,8 @@ func (g *Gateway) sign(method, kind, link, date string) []byte {
 }
 
 // signedType returns the type of resource that the signature of a path has. A path of an
-// even number of segments ends with an id, and the type is before it; one of an odd number
-// ends with the type: dbs/salesdb/colls is colls.
+// even number of segments ends with an id, after the type. One of an odd number ends with
+// the type: dbs/salesdb/colls is colls.
 func signedType(path []string) string {
 	if len(path) == 0 {
 		return ""

@@ -21,13 +21,13 @@ const maxBatch = 100
 //	          address    gets         ▲          │
 //	                                  └─ patch interrupted by another write
 //
-//   - Most operations have one of lapse. A patch has none with Cosmos DB's rules, so the
+//   - Most operations have one of lapse. A patch has none with Cosmos DB's rules. So the
 //     gateway reads the item, applies the patch, and replaces the item if it still has the
 //     etag.
 //   - Where the partition key is not /id, a document may be no item (partition.go).
 //     Reading ahead keeps replace, upsert and delete from changing one.
 //   - An operation may depend on one before it in the same batch. decide therefore keeps
-//     what each document will have; such an item has no etag yet, and its patch no
+//     what each document will have. Such an item has no etag yet, and its patch no
 //     condition.
 //
 // In an atomic batch a fault of one operation is the end: nothing is sent.

@@ -15,8 +15,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// A container that was read is used again for a while, since each request about an item
-// needs its partition key, and reading it costs a request of its own. How long depends on
+// Each request about an item needs the partition key, and reading it costs a request of
+// its own. So a container that was read is used again for a while. How long depends on
 // what is known:
 //
 //   - with a tail of the log, as long as that has seen no event of a collection
@@ -57,9 +57,9 @@ func (c *container) fresh(t *tail) bool {
 // name is the collection's.
 func (c *container) name() string { return c.info.Name }
 
-// container returns the container with an id or resource id. The order of the checks
-// matters to SDKs: a resource id that is stale is a 404, and a container that was created
-// anew is a 400 with substatus 1024, at which they read it again.
+// container returns the container with an id or resource id. SDKs tell two cases apart: a
+// stale resource id is a 404, a container created anew a 400 with substatus 1024. At the
+// latter they read it again.
 func (x *exchange) container(id string) (*container, error) {
 	name := id
 	if isRID(id, 8) {

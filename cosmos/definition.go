@@ -65,7 +65,6 @@ func (d *definition) readPaths() error {
 // system are the members that no partition key has, since lapse makes or hides them.
 var system = []string{"_rid", "_self", "_etag", "_ts", "_attachments", itemID}
 
-// isSystem reports whether a member of an item is lapse's, not the client's.
 func isSystem(name string) bool { return slices.Contains(system, name) }
 
 // parsePath reads a path such as /a/"b c" without wildcards. Quotes allow names with a

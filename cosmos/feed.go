@@ -25,9 +25,8 @@ const fullFidelity = "Full-Fidelity Feed"
 //     event, further on.
 //
 // A continuation is the sequence of the last event read, in Etag and If-None-Match. It is
-// valid on any process and after any time, as long as the log has what follows; the latest
-// version needs not even that, since the projection has what retention took from the log
-// (readOlder).
+// valid on any process and after any time, as long as the log has what follows. For the
+// latest version the projection has what retention took from the log (readOlder).
 //
 // Events come from the tail in memory where it has them, else from the log by message
 // gets.

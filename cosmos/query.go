@@ -98,7 +98,6 @@ type page struct {
 	from int // and their bytes
 }
 
-// newPage returns a page without rows; member names the list.
 func newPage(member, rid string) *page {
 	return &page{body: fmt.Appendf(nil, `{"_rid":"%s","%s":[`, rid, member)}
 }

@@ -15,8 +15,8 @@ import (
 //
 // The link of an item ends with its id instead, from which it is found.
 //
-// A container's is also of its partition key, so that a container of the same name with
-// another key is another one to the SDKs, which remember the key by the resource id.
+// A container's is also of its partition key, since SDKs remember the key by the resource
+// id. So a container of the same name with another key is another one to them.
 //
 // Digests need no state: every process has the same ones, and nothing has to be stored.
 
@@ -26,7 +26,6 @@ func digest(texts ...string) []byte {
 	return sum[:]
 }
 
-// databaseRID returns the resource id of a database.
 func databaseRID(name string) string { return encodeRID(digest(name)[:4]) }
 
 // containerRID has the high bit of its fifth byte set: SDKs take others for those of users.
@@ -47,7 +46,6 @@ func itemRID(container, document string) string {
 // ridEncoding is base64 with - instead of /, which separates segments of paths.
 var ridEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-")
 
-// encodeRID returns bytes as a resource id.
 func encodeRID(rid []byte) string { return ridEncoding.EncodeToString(rid) }
 
 func decodeRID(text string) ([]byte, bool) {

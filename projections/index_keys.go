@@ -54,7 +54,6 @@ func indexSpaceKey(dst []byte, incarnation uint64, number uint32, space Space) [
 	return append(indexNumberKey(dst, incarnation, number), byte(space))
 }
 
-// definitionsKey appends the key of a collection's indexSet.
 func definitionsKey(dst []byte, incarnation uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, keyDefinitions), incarnation)
 }

@@ -92,8 +92,8 @@ func (x *indexer) key(incarnation uint64, key []byte, id schema.DocumentID) {
 	x.writes = append(x.writes, w)
 }
 
-// flush moves the writes to the batch, only the last one of each entry. Sorted by key and
-// then by order, the last write of a key is the last of its run. group and head are
+// flush moves the writes to the batch, only the last one of each entry. It sorts by key
+// and then by order, so the last write of a key is the last of its run. group and head are
 // compared first, since they are in the struct and need no access to memory.
 func (x *indexer) flush(batch *pebble.Batch) error {
 	defer x.clear()

@@ -9,9 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Lazy indexes lag behind the documents. Fold only writes a mark for each change, which
-// costs one small key instead of a read of the old content and a write for each entry.
-// Slices of Index process the marks in order.
+// Lazy indexes lag behind the documents. Fold only writes a mark for each change: one
+// small key. It neither reads the old content nor writes entries. Slices of Index process
+// the marks in order.
 //
 //	Fold:   D s1, L 41 ─► s1          s1 has changed at sequence 41
 //	Index:  V … s1, R s1, deletes L 41
@@ -19,8 +19,8 @@ import (
 // By then the old version of the document is gone, and with it the means to compute which
 // entries it had. So R lists the entries that the document has in the indexes.
 //
-// A document that changed five times has five marks; the first one processed brings its
-// entries up to date, and R's version tells later slices that there is nothing to do.
+// A document that changed five times has five marks. The first one processed brings its
+// entries up to date; R's version shows later slices that there is nothing to do.
 
 // firstMark calls visit with an iterator, made by iterate, on the first mark of
 // an incarnation after a sequence, if there is one.

@@ -75,13 +75,11 @@ func (w *waiting) add(second int64, d *memoryDocument) {
 	b.count++
 }
 
-// sort moves a document into the tree.
 func (w *waiting) sort(second int64, d *memoryDocument) {
 	d.queued = inSorted
 	w.sorted.ReplaceOrInsert(place{second, d.id}, d)
 }
 
-// remove removes a document from its second.
 func (w *waiting) remove(second int64, d *memoryDocument) {
 	if d.queued == inSorted {
 		w.sorted.Delete(place{second, d.id})

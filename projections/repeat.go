@@ -16,7 +16,7 @@ import (
 //	J 000000006921a6c3 order-7
 //
 // I answers a repeat, J finds what to forget. An id that is used again after the window
-// overwrites I and leaves the old J, so whoever reads J checks that I has the same second.
+// overwrites I and not the old J. So whoever reads J checks that I has the same second.
 
 // RepeatWindow is how long, in ms of log time, the Nats-Msg-Id of a successful
 // mutation is remembered.

@@ -135,7 +135,6 @@ func readFile(r io.Reader, fs vfs.FS, path string) error {
 	return errors.Join(err, file.Close())
 }
 
-// touch creates an empty file.
 func touch(fs vfs.FS, path string) error {
 	file, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {

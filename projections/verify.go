@@ -12,8 +12,8 @@ import (
 // Verify reads all documents and both expiry orders as of the call and returns their
 // digest. It fails if a content does not match its hash, a document its entry in the
 // expiry order, or the totals the counts, and if ctx ends. Two sums make that cheap. Each
-// document that may expire is added to one, each entry to the other; they are equal if the
-// same documents with the same Meta are in both. So no lookup from document to entry is
+// document that may expire is added to one, each entry to the other. They are equal if
+// both have the same documents with the same Meta. So no lookup from document to entry is
 // needed, and nothing is sorted.
 //
 // A snapshot that was read back is verified that way.

@@ -158,7 +158,6 @@ func (v *View) Document(id []byte) (r Record, ok bool, err error) {
 	return r, ok, err
 }
 
-// documentKey appends the key of a document of the view.
 func (v *View) documentKey(dst, id []byte) []byte {
 	return append(documentKey(dst, v.collection.Incarnation, ""), id...)
 }

@@ -62,7 +62,6 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 	return p, fault
 }
 
-// pathTwice is the error for a path that is included twice.
 func pathTwice(path string) *Error { return ErrBadRequest.With("includedPaths has %q twice", path) }
 
 // parseIncludedPath reads /a/?, Cosmos DB's form, as /a. It refuses the forms of Cosmos DB

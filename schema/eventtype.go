@@ -35,8 +35,8 @@ const (
 const EventTypes = int(endOfTypes)
 
 // property is a set of properties of an event type. A property says what folding, timers
-// and readers have to do at an event, so that a new type needs a row of eventTypes and not
-// a case in each switch.
+// and readers have to do at an event. So a new type needs a row of eventTypes and not a
+// case in each switch.
 type property uint16
 
 const (

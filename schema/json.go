@@ -81,7 +81,6 @@ func (s *scanner) value(depth int) error {
 	return s.unexpected("a value")
 }
 
-// literal skips true, false or null.
 func (s *scanner) literal(word string) error {
 	if len(s.data)-s.pos < len(word) || string(s.data[s.pos:s.pos+len(word)]) != word {
 		return s.unexpected("a value")
@@ -136,7 +135,6 @@ func (s *scanner) object(depth int, member func(name []byte) error) error {
 	}
 }
 
-// array skips an array.
 func (s *scanner) array(depth int) error {
 	if depth == 0 {
 		return s.fail("nested too deep")
@@ -199,7 +197,6 @@ func (s *scanner) string() error {
 	return s.unexpected(`'"'`)
 }
 
-// number skips a number.
 func (s *scanner) number() error {
 	digits := func() bool {
 		start := s.pos
@@ -341,7 +338,6 @@ func CheckJSON(data []byte) error { return checkTo(MaxDepth, data) }
 // CheckEnvelope is CheckJSON for a message that holds documents, which may nest deeper.
 func CheckEnvelope(data []byte) error { return checkTo(envelopeDepth, data) }
 
-// checkTo is CheckJSON for a depth.
 func checkTo(depth int, data []byte) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("it is not UTF-8")

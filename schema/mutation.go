@@ -199,7 +199,6 @@ func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
 	return m.Check()
 }
 
-// unknownOp is the error for an operation that does not exist.
 func unknownOp(op string) *Error {
 	return ErrBadRequest.With("unknown operation %.80q: use one of %s", op, strings.Join(opNames[1:], ", "))
 }

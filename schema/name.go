@@ -51,7 +51,6 @@ func ParseCollectionName(s string) (CollectionName, error) {
 	return CollectionName(s), nil
 }
 
-// isAlphanumeric reports whether c is an ASCII letter or digit.
 func isAlphanumeric(c byte) bool {
 	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
 }

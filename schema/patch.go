@@ -65,7 +65,7 @@ var errTooLong = errors.New("the result is too long")
 // however deep they nest, since the writer waits meanwhile. The memory is a few times the
 // patch, whatever it is: nothing grows, and nothing is allocated for each member. Example:
 // {"a":{"b":1},"c":null} makes two changes of the root's object, a and c, and one of the
-// object at a, b. c is not linked, since no target gets a member of it; merge still finds
+// object at a, b. c is not linked, since no target gets a member of it. merge still finds
 // it by slot, to drop the target's member.
 type changes struct {
 	patch []byte

@@ -74,7 +74,6 @@ func (c *condition) add(x *expr) bool {
 	return false
 }
 
-// join appends n expressions in parentheses.
 func (c *condition) join(operator string, n int, add func(i int) bool) bool {
 	for i := range n {
 		c.text.WriteString(map[bool]string{true: "(", false: operator}[i == 0])

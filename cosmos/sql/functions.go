@@ -23,7 +23,7 @@ type function struct {
 const many = math.MaxInt
 
 // tooLong is the result of a function that would be longer than maxValueBytes. No JSON
-// begins like that, so it is told from any value.
+// begins like that, so no value equals it.
 var tooLong = values.Value("!")
 
 // functions has the functions of values, by their names in upper case. Those without of are in
@@ -253,7 +253,6 @@ func parsed(kinds ...values.Kind) func([]values.Value) values.Value {
 	})
 }
 
-// elements returns the elements of an array.
 func elements(v values.Value) (list []values.Value) {
 	v.Elements(func(e values.Value) bool {
 		list = append(list, e)

@@ -316,9 +316,9 @@ func (p *parser) spell(s span) string {
 }
 
 // grouping reads GROUP BY. Outside aggregates SELECT has only what GROUP BY has, spelled
-// alike. Which expression of SELECT is one of GROUP BY is decided by text, since
-// expressions are closures that cannot be compared. covered marks the bytes of those that
-// are; each path outside aggregates must be within.
+// alike. Expressions are closures and cannot be compared, so their text decides which of
+// SELECT is one of GROUP BY. covered marks the bytes of those that are. Each path outside
+// aggregates must be within.
 func (p *parser) grouping() {
 	grouped := make(map[string]bool)
 	if p.accept("GROUP") {

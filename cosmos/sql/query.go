@@ -54,7 +54,6 @@ type Query struct {
 	Now *int64
 }
 
-// order is one path of ORDER BY.
 type order struct {
 	path       *expr
 	descending bool

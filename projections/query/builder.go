@@ -93,9 +93,8 @@ func (b *builder) logical(c ast.CallExpr) (predicate, error) {
 	return choice{parts[0], parts[1], parts[2]}, nil
 }
 
-// native returns the predicate for a call that needs no CEL, or nil. A comparison needs a
-// path on one side and a constant on the other, or two paths; any other operand could be
-// of a type that only CEL has.
+// native returns the predicate for a call that needs no CEL, or nil. It compares a path
+// with a constant, or two paths. Any other operand could be of a type that only CEL has.
 func (b *builder) native(c ast.CallExpr) predicate {
 	name, args := c.FunctionName(), c.Args()
 	if c.IsMemberFunction() {

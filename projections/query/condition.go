@@ -14,7 +14,7 @@ import (
 )
 
 // condition is a compiled where. It holds no document and no params, so several goroutines
-// may use it, and a cache keeps it; an evaluation binds it to both.
+// and a cache may share it. An evaluation binds it to both.
 //
 // && || ! and comparisons of a path with a constant are evaluated here, directly on the
 // document's JSON; CEL evaluates the rest. A condition goes through these steps:

@@ -43,7 +43,6 @@ func (o *operand) appendKey(dst []byte) []byte {
 	return append(dst, byte(o.kind))
 }
 
-// isBool reports whether the kind is that of a boolean.
 func isBool(k values.Kind) bool { return k == values.False || k == values.True }
 
 // equal reports whether o and p are the same value. Missing equals nothing, not even

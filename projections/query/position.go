@@ -19,7 +19,6 @@ type position struct {
 	key, id []byte
 }
 
-// compare orders positions as the query does.
 func (p position) compare(q position) int {
 	if c := bytes.Compare(p.key, q.key); c != 0 {
 		return c

@@ -95,7 +95,6 @@ func (r *request) parseParams(value values.Value) error {
 	return nil
 }
 
-// parseIDPrefix reads the member idPrefix.
 func (r *request) parseIDPrefix(value values.Value) error {
 	if fault := schema.Text("idPrefix", &r.idPrefix).Read(value); fault != nil || r.idPrefix == "" || len(r.idPrefix) > schema.MaxIDBytes {
 		return fmt.Errorf("use a string of 1 to %d bytes, the first ones of the ids", schema.MaxIDBytes)
@@ -103,7 +102,6 @@ func (r *request) parseIDPrefix(value values.Value) error {
 	return nil
 }
 
-// parseOrderBy reads the member orderBy.
 func (r *request) parseOrderBy(value values.Value) (err error) {
 	form := errors.New(`use a list like [{"path":"/total","desc":true}]`)
 	if value.Kind() != values.Array {

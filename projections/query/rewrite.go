@@ -34,13 +34,11 @@ type rewriter struct {
 	last          int64  // expression id
 }
 
-// id returns the id of a new expression.
 func (w *rewriter) id() int64 {
 	w.last++
 	return w.last
 }
 
-// call returns a call of a function.
 func (w *rewriter) call(function string, args ...ast.Expr) ast.Expr {
 	return w.NewCall(w.id(), function, args...)
 }
@@ -99,7 +97,6 @@ func (w *rewriter) value(e ast.Expr) ast.Expr {
 	return w.CopyExpr(e)
 }
 
-// all rewrites expressions.
 func (w *rewriter) all(es []ast.Expr) (out []ast.Expr) {
 	for _, e := range es {
 		out = append(out, w.value(e))

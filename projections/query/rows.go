@@ -133,8 +133,8 @@ func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (b
 
 // eachEntry is each for the documents of index entries. Where the entry suffices, no
 // document is read: it has the deadline, and in an exact access its key decides the
-// condition. A lazy index may be out of date, so its entries are only hints of documents
-// to look at, and stillAt says whether the entry's place is still right.
+// condition. A lazy index may be out of date. So its entries are hints of documents to
+// look at, and stillAt says whether an entry's place is still right.
 func (r *run) eachEntry(a *access, after *position, visit func(*candidate) (bool, error)) error {
 	if a.ordered && after != nil && len(after.key) > projections.MaxValueKeyBytes {
 		return errCutKey

@@ -14,7 +14,6 @@ type selection struct {
 	children map[string]*selection // none in a leaf
 }
 
-// newSelection returns the tree of some paths.
 func newSelection(paths []values.Pointer) *selection {
 	root := &selection{children: make(map[string]*selection)}
 	for _, path := range paths {

@@ -126,7 +126,6 @@ func (w *keyWriter) text(text []byte) {
 	w.key = append(append(w.key, text...), keyEnd, keyMember)
 }
 
-// namedValue is a member of an object.
 type namedValue struct {
 	name  []byte
 	value Value

@@ -102,7 +102,6 @@ func (p *Paths) Find(body []byte, ts int64, version uint64, f *Found) {
 	}
 }
 
-// set sets the values of some slots.
 func set(values []Value, slots []int, v Value) {
 	for _, slot := range slots {
 		values[slot] = v
