@@ -159,8 +159,8 @@ func (a *Auditor) Event(e *schema.Event) error {
 	return nil
 }
 
-// internal audits an internal event. They say where the log begins, and since when a
-// writer runs. Without the latter the audit would blame a stop of lapse for each expiry
+// internal audits an internal event. Such events show where the log begins, and since when
+// a writer runs. Without the latter the audit would blame a stop of lapse for each expiry
 // that came late.
 func (a *Auditor) internal(e *schema.Event) {
 	var says struct{ First, Reused uint64 }

@@ -67,10 +67,10 @@ func (l *life) place() (in order, second int64) {
 }
 
 // state holds the states of documents. It caches recent ones in two generations and
-// writes in batches, so that frequently changed documents cost few reads and writes. Who
-// changes a life need not say so: life hands it out as touched, and flush compares it with
-// what is stored. Until then it is in one of the generations, so that each id has one life
-// in memory.
+// writes in batches, so that frequently changed documents cost few reads and writes.
+// Whoever changes a life need not report it: life hands it out as touched, and flush
+// compares it with what is stored. Until then it is in one of the generations, so that
+// each id has one life in memory.
 type state struct {
 	db           *pebble.DB
 	failed       chan error       // receives one failure of Pebble's background work
@@ -123,7 +123,7 @@ func openState(dir string, fs vfs.FS) (*state, error) {
 }
 
 // fail is called by Pebble in the background. A call in flight may wait for ever then, so
-// the failure is told by a channel.
+// a channel reports the failure.
 func (s *state) fail(err error) {
 	select {
 	case s.failed <- err:
@@ -240,7 +240,7 @@ func (s *state) drop(incarnation uint64) error {
 }
 
 // due visits the documents of an order from second from through second through, ordered
-// by second. visit may change them. The iterator is of the state at its beginning, so a
+// by second. visit may change them. The iterator sees the state at its beginning, so a
 // change does not disturb it.
 func (s *state) due(incarnation uint64, in order, from, through int64, visit func(schema.DocumentID) error) (err error) {
 	if through < from {

@@ -148,7 +148,7 @@ func scriptNumber(f float64) string {
 func isMark(r rune) bool { return r == '%' || r == ':' || r == '~' || unicode.IsControl(r) }
 
 // escape writes a string so that it has neither a separator nor what marks other parts.
-// Escapes are of bytes of UTF-8, in upper-case hex.
+// Each escape is a byte of UTF-8 in upper-case hex.
 func escape(s string) string {
 	if !strings.HasPrefix(s, "=") && !strings.ContainsFunc(s, isMark) {
 		return s

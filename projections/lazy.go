@@ -81,7 +81,7 @@ func (w *slice) current(id schema.DocumentID) (r Record, err error) {
 }
 
 // catchUpDocument replaces a document's entries by those of r, none if its Version is
-// 0. The list R is up to date if it is of this version and knows all indexes of the set,
+// 0. The list R is up to date if it names this version and knows all indexes of the set,
 // since next grows with every new index.
 func (w *slice) catchUpDocument(id schema.DocumentID, r Record) error {
 	x := &w.store.indexer

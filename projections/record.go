@@ -37,8 +37,8 @@ func (m Meta) Deadline(c *schema.Collection) schema.Deadline {
 }
 
 // heldTTL is added to the ttl of a held document where a Meta is written. A legal ttl is
-// at most 2^31-1. So heldTTL, contentTTL and their sum are told apart by size, and a
-// document without hold or touch needs no byte for either.
+// at most 2^31-1. So heldTTL, contentTTL and their sum differ in size, and a document
+// without hold or touch needs no byte for either.
 const heldTTL = 1 << 40
 
 // writtenTTL returns the ttl as written in D and V.

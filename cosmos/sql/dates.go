@@ -41,7 +41,7 @@ var datePattern = regexp.MustCompile(`^(\d{4})-(\d\d)-(\d\d)(?:T(\d\d):(\d\d)(?:
 // monthsBefore is the number of months from year 0 to a month.
 func monthsBefore(year, month int) int { return 12*year + month - 1 }
 
-// daysTo returns the days from 1970 to the first of a month. The formula is of Howard
+// daysTo returns the days from 1970 to the first of a month. The formula comes from Howard
 // Hinnant, "chrono-Compatible Low-Level Date Algorithms": with a year that begins in March
 // the leap day is the last of its year, and (153m+2)/5 are the days before month m.
 func daysTo(months int) int {

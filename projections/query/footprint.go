@@ -11,8 +11,8 @@ import (
 )
 
 // maxFootprint bounds the memory of a compiled condition, in bytes. It matters for regular
-// expressions only: one of 12 bytes can compile to 2 MB. The bound is of memory that
-// outlives the query: conditions stay in the cache.
+// expressions only: one of 12 bytes can compile to 2 MB. It bounds memory that outlives
+// the query: conditions stay in the cache.
 const maxFootprint = 3 << 20
 
 // Bytes that a compiled condition has at most for each of its parts, as measured.

@@ -48,7 +48,8 @@ type sorter struct {
 	key   []byte
 }
 
-// newSorter returns a sorter of the query's order; worked is told of bytes that it skips.
+// newSorter returns a sorter of the query's order; it reports the bytes that it skips to
+// worked.
 func newSorter(orderBy []order, worked func(bytes int)) *sorter {
 	s := &sorter{}
 	s.found.Passed = worked
