@@ -6,6 +6,9 @@ import (
 	"github.com/lapsedb/lapse/host"
 )
 
+// newAccountCommand prints configuration, and neither reads nor starts anything: package
+// host knows what an account needs, and the user pastes or includes it. It stands below
+// config, since its output belongs into a file of serve.
 func newAccountCommand(a *app) *cobra.Command {
 	var databases string
 	var durables []string

@@ -17,7 +17,19 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// actionFlags are the flags of watch for a command or request per event.
+// watch with an action: a command (--exec) or a request (--post) for each event, at least
+// once. Package client/action does it, over a durable consumer, so the position survives
+// restarts; of several processes with one --durable one gets the events, and another goes
+// on when it ends. This file reads flags and connects.
+//
+// What a script can rely on: an event is acknowledged only after its action has succeeded,
+// or after it was put aside as --tries and --poison say. Ctrl-C and SIGTERM end with 0; an
+// action that runs at that moment has action.EndTimeout, after which its event comes again.
+// --dry-run prints what would happen, and neither makes a durable nor moves the position of
+// one.
+
+// actionFlags are the flags of watch for a command or request per event. Those that package
+// action needs are in Options.
 type actionFlags struct {
 	action.Options
 	exec, post, postFile, secretFile string
@@ -45,9 +57,12 @@ func (f *actionFlags) add(to *pflag.FlagSet) {
 	})
 }
 
+// durableName matches what may name a durable: a token of a subject, without characters
+// that NATS refuses in names.
 var durableName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// check refuses flags that contradict each other. Without an action all are absent.
+// check refuses flags that contradict each other. Without an action all are absent. With
+// one, the first of the table that is wrong is reported; each entry says what to do.
 func (f *actionFlags) check(given *pflag.FlagSet, collections []string) error {
 	actions := len(slices.DeleteFunc([]string{f.exec, f.post, f.postFile}, func(flag string) bool { return flag == "" }))
 	if actions == 0 {
@@ -84,7 +99,9 @@ func (f *actionFlags) check(given *pflag.FlagSet, collections []string) error {
 	return nil
 }
 
-// action returns what happens for each event.
+// action returns what happens for each event, and how the ready line names it. A URL with a
+// login must be in a file, since arguments are visible to other users of the machine;
+// POST's name has no login.
 func (f *actionFlags) action(a *app, database string) (do action.Action, what string, err error) {
 	if f.exec != "" {
 		return action.Exec{Command: f.exec, Environment: a.environment, Stdout: a.stdout, Stderr: a.stderr}, "--exec", nil
@@ -111,7 +128,9 @@ func (f *actionFlags) action(a *app, database string) (do action.Action, what st
 	return post, "POST " + post.String(), nil
 }
 
-// act does the action for each event until ctx ends.
+// act does the action for each event until ctx ends. The connection outlives ctx (dial, not
+// open): action.Run acknowledges what has just been done before it returns. begin counts
+// only when the durable is made, at its first start.
 func (a *app) act(ctx context.Context, conn connection, f actionFlags, begin position, feed []client.FeedOption) error {
 	do, what, err := f.action(a, conn.database)
 	if err != nil {
@@ -161,7 +180,8 @@ func (a *app) act(ctx context.Context, conn connection, f actionFlags, begin pos
 	return err
 }
 
-// preview prints what the action would do, from the position of the durable if there is one.
+// preview prints what the action would do, from the position of the durable if there is
+// one. It reads the log as watch does, with a consumer of its own that nobody shares.
 func (a *app) preview(ctx context.Context, lapse *client.Client, do action.Action, f actionFlags, feed []client.FeedOption) error {
 	consumers, err := lapse.Consumers(ctx)
 	if err != nil {

@@ -19,7 +19,21 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// app is the environment of the commands: streams, terminal, and how they end.
+// How a command ends. run starts it on a goroutine of its own and waits for whichever comes
+// first: its end, or the end of ctx (a signal, or a.end). From then on the command has
+// stopTimeout. If it still runs after that, run reports what it is doing (a.doing) and
+// returns, and main exits over it: a hung disk or NATS server must not keep a supervisor
+// from starting the next process.
+//
+// Errors leave a command in one way, as the value that RunE returns. command maps them to
+// an exit code and run's caller ends the process. A usageError, or an OptionsError of
+// package host, is exit 2; every other error is exit 1.
+
+// app is the environment of the commands: streams, terminal, and how they end. There is one
+// for each process, made by newApp; tests make their own with buffers, a fixed clock and a
+// host of their own. The fields are set before a command runs, but for end, log and doing,
+// which run and the command set; log and doing are read from other goroutines, hence
+// atomic.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -46,9 +60,11 @@ type app struct {
 // kills a process after 30 s.
 const stopTimeout = 25 * time.Second
 
-// at sets the current activity, which run names if the command does not end.
+// at sets the current activity as a participle that follows "it is still": "running".
 func (a *app) at(what string) { a.does(func() string { return what }) }
 
+// does is at for an activity with details, such as how far it is; what is called from the
+// goroutine of run, at the time-out, so it must not block.
 func (a *app) does(what func() string) { a.doing.Store(&what) }
 
 // complain reports the error with which the command ends.
@@ -72,6 +88,8 @@ func (a *app) ran() slog.Attr {
 	return slog.Duration("ran", time.Since(a.began).Round(time.Millisecond))
 }
 
+// newApp returns the app of a process. NO_COLOR (no-color.org) and TERM=dumb turn colours
+// off; they are never used for anything but a terminal, whatever is set.
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 	a := &app{
 		stdin: stdin, stdout: stdout, stderr: stderr,
@@ -94,6 +112,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
+// width returns the columns of a terminal, 0 if stream is none.
 func width(stream any) int {
 	file, ok := stream.(*os.File)
 	if !ok {
@@ -106,9 +125,12 @@ func width(stream any) int {
 // Exit codes.
 const (
 	exitDone   = 0
-	exitFailed = 1                          // the request or check failed
-	exitUsage  = 2                          // wrong usage
-	exitPipe   = 128 + int(syscall.SIGPIPE) // nobody reads the output; as a shell reports the signal
+	exitFailed = 1 // the request or check failed
+	exitUsage  = 2 // wrong usage
+	// EPIPE as an error instead of the signal: Go ignores SIGPIPE on descriptors above 2,
+	// and the commands that read the log ignore it on all, to delete their consumers first
+	// (events.go).
+	exitPipe = 128 + int(syscall.SIGPIPE) // nobody reads the output; as a shell reports the signal
 )
 
 // run runs one command and returns its exit code. Once ctx is done, or the command
@@ -129,6 +151,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return code
 	case <-a.after(stopTimeout):
 	}
+	// Standard error may be what hangs, so even the report gets a second only.
 	reported := make(chan struct{})
 	go func() {
 		defer close(reported)
@@ -141,6 +164,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
+// command parses the arguments, runs the command that they name and returns its exit code.
+// The commands are built anew for each call, so flags keep nothing between two calls.
 func (a *app) command(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
@@ -151,6 +176,8 @@ func (a *app) command(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitDone
 	}
+	// A PathError is about a file, such as standard output. EPIPE of a connection is an
+	// error like others.
 	if errors.Is(err, syscall.EPIPE) && errors.As(err, new(*fs.PathError)) {
 		return exitPipe // silently, as programs do that the signal ends
 	}
@@ -161,14 +188,15 @@ func (a *app) command(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
-// isUsage reports whether err is wrong usage: other flags mend it.
+// isUsage reports whether err is wrong usage: the same command with other flags would work.
 func isUsage(err error) bool {
 	_, usage := errors.AsType[*usageError](err)
 	_, options := errors.AsType[*host.OptionsError](err)
 	return usage || options
 }
 
-// usageError is an error with exit code 2.
+// usageError is an error with exit code 2. Its message names the flag or argument, and says
+// what to use instead.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }
@@ -178,6 +206,10 @@ func usageErrorf(format string, args ...any) error {
 }
 
 // asCommands names commands where messages name operations, or functions of package client.
+//
+// Only advice is translated. The texts are those of packages schema and client; if one
+// changes there, the replacement finds nothing and the message stays right, if in the words
+// of an API.
 var asCommands = strings.NewReplacer("\n", " ",
 	"with collection.create", "with `lapse collection create`", "with CreateCollection", "with `lapse collection create`",
 	"with ReplaceCollection", "with `lapse collection replace`", "with Replace or Upsert", "with `lapse document replace` or `upsert`")

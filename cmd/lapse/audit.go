@@ -19,6 +19,15 @@ import (
 	"github.com/lapsedb/lapse/host"
 )
 
+// audit reads a log, live or exported, through package audit, a second implementation of
+// the contract's rules over a whole log. Exit 0 means that nothing was found; 1 that
+// something was, or that the log was not read to its end.
+//
+// Reading runs on a goroutine beside the command, since the auditor keeps documents in
+// temporary files: when their disk is full it fails in the middle of a read, and then the
+// reader is stopped, its consumer deleted, and the error is about TMPDIR rather than about
+// the log.
+
 func newAuditCommand(a *app) *cobra.Command {
 	var conn connection
 	var asJSON, partial bool
@@ -100,8 +109,10 @@ last event is pending, not missing. Documents are in temporary files (TMPDIR).`,
 	return cmd
 }
 
-// refuseOtherLog returns an error if the log is empty, which ends at last, and those who serve
-// the database have another: nothing would be found in this one.
+// refuseOtherLog returns an error if the log is empty, which ends at last, and those who
+// serve the database have another: nothing would be found in this one. That happens with a
+// login to another account of the same NATS server, in which somebody has made a stream of
+// this name.
 func refuseOtherLog(ctx context.Context, lapse *client.Client, last uint64) error {
 	if last > 0 {
 		return nil
@@ -114,7 +125,8 @@ func refuseOtherLog(ctx context.Context, lapse *client.Client, last uint64) erro
 		"remove stream LAPSE_%[1]s from this one if a lapse created it here by mistake", lapse.Database(), plural(status.Seq, "event"))
 }
 
-// auditFile audits an exported log.
+// auditFile audits an exported log. The bar counts bytes, as the number of lines is
+// unknown.
 func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor) error {
 	file, size, err := a.openInput(name)
 	if err != nil {
@@ -126,7 +138,8 @@ func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor
 	return auditor.Lines(ctx, file, func(bytes int) { bar.Add(int64(bytes)) })
 }
 
-// auditLog audits the log of a database up to its present end.
+// auditLog audits the log of a database up to its present end, internal events included. A
+// message that is no event of lapse is a finding (Foreign), not an error.
 func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Auditor) error {
 	lapse, hangUp, err := conn.open(ctx)
 	if err != nil {
@@ -170,6 +183,7 @@ func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Aud
 func (out *output) report(r *audit.Report) error {
 	p := palette(out.colour && out.isTerminal(out.stdout))
 	t := out.facts(p)
+	// Facts first, in the order of the log; what was found comes last, where the eye ends.
 	row := func(name, format string, args ...any) { t.add(name, fmt.Sprintf(format, args...)) }
 	moment := func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000") }
 	if r.Events == 0 {

@@ -12,7 +12,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// operatorInbox begins the reply subjects of the user that nats.conf calls operator.
+// Copies of a database, by package backup. backup and restore work on the streams, with the
+// rights of an operator, and need no lapse: backup runs beside it, restore needs it
+// stopped.
+
+// operatorInbox begins the reply subjects of the user that nats.conf calls operator. Its
+// permissions name no other, so this is the default inbox of the commands that connect as
+// operator.
 const operatorInbox = "_OPERATOR"
 
 func newBackupCommand(a *app) *cobra.Command {
@@ -67,8 +73,8 @@ backup has all that the log has, also deleted, expired and held documents.`,
 	return cmd
 }
 
-// operator connects as connection.open does, with the inbox of the operator unless another one
-// is named.
+// operator connects as connection.open does, with the inbox of the operator unless another
+// one is named. A context has a prefix of its own.
 func (c *connection) operator(cmd *cobra.Command) (jetstream.JetStream, func(), error) {
 	if c.inbox == "" && c.context == "" && os.Getenv(contextVariable) == "" {
 		c.inbox = operatorInbox
@@ -84,7 +90,8 @@ func (c *connection) operator(cmd *cobra.Command) (jetstream.JetStream, func(), 
 	return js, hangUp, err
 }
 
-// interruptedOr returns err, or one that says that the command was interrupted.
+// interruptedOr returns err, or one that says that the command was interrupted. Every
+// command here may be repeated after that: it goes on, or begins anew.
 func interruptedOr(cmd *cobra.Command, err error) error {
 	if err != nil && cmd.Context().Err() != nil {
 		return errors.New("interrupted: run it again")
@@ -92,7 +99,9 @@ func interruptedOr(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// backup prints what a backup has.
+// backup prints what a backup has, for backup and restore alike:
+//
+//	{"bytes":8192,"database":"main","events":42,"first":1,"seq":42,"time":"…"}
 func (out *output) backup(m *backup.Manifest) error {
 	log := m.Log()
 	text, err := json.Marshal(map[string]any{"database": m.Database, "first": log.First, "seq": log.Last, "events": log.Messages, "bytes": m.Bytes(), "time": m.Time})

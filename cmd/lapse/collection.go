@@ -14,6 +14,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Collections on the command line. create and replace take their properties either from
+// flags or as the JSON of a request, never both: what wins would be a guess.
+//
+// replace by flags changes the properties that flags name, which the contract's replace
+// does not: it takes all. So it reads the collection and sends it back changed, with
+// If-Match, and again when somebody else was faster (Client.ChangeProperties). Members that
+// this version does not know come back as they were. replace by JSON is the contract's
+// replace.
+
 func newCollectionCommand(a *app) *cobra.Command {
 	var conn connection
 	cmd := group("collection", "Create, show, change and delete collections",
@@ -34,6 +43,15 @@ on a terminal, replace asks if any would expire.`),
 	return cmd
 }
 
+// newCollectionPutCommand is create or replace, by verb. The switch in RunE is the table of
+// what may be given:
+//
+//	JSON and flags     refused
+//	JSON or -          sent as it is
+//	flags, create      become JSON
+//	flags, replace     change the present properties
+//	nothing, create    an empty body; refused if standard input seems to offer one
+//	nothing, replace   refused: it would reset everything
 func newCollectionPutCommand(a *app, conn *connection, verb, short, long string) *cobra.Command {
 	var p propertyFlags
 	cmd := &cobra.Command{
@@ -93,7 +111,9 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 	return cmd
 }
 
-// askTTL asks if documents would expire at once by the defaultTtl of properties.
+// askTTL asks if documents would expire at once by the defaultTtl of properties, and how
+// many. The forecast request counts them under that policy without changing anything. It
+// goes on without a question where nothing would expire or nobody is at the terminal.
 func (c *confirmation) askTTL(ctx context.Context, conn *connection, name string, properties map[string]any) error {
 	ttl, given := properties["defaultTtl"]
 	if !given || !c.needed() {
@@ -110,8 +130,8 @@ func (c *confirmation) askTTL(ctx context.Context, conn *connection, name string
 	return c.ask(ctx, fmt.Sprintf("%d of %s in collection %s expire at once by this default TTL. Change it?", forecast.AtOnce, plural(forecast.Documents, "document"), name))
 }
 
-// changeCollection sets the properties that flags name, keeps the others, and returns
-// the collection.
+// changeCollection sets the properties that flags name, keeps the others, and returns the
+// collection as the server shows it.
 func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, name string) ([]byte, error) {
 	lapse, hangUp, err := conn.open(cmd.Context())
 	if err != nil {
@@ -123,6 +143,7 @@ func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, n
 		if err := readReply(now.Body, &properties); err != nil {
 			return nil, err
 		}
+		// A reply has these beside the properties; a request has not.
 		for _, system := range []string{"id", "documents", "bytes", "_ts", "_etag"} {
 			delete(properties, system)
 		}
@@ -157,7 +178,9 @@ func (p *propertyFlags) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&p.metadata, "metadata", nil, "store a string with the collection, like owner=shop: `NAME=VALUE`; repeat for more, or none to remove all")
 }
 
-// change sets the properties that flags name.
+// change sets the properties that flags name, in the JSON of a collection or in an empty
+// object. TTLs stay JSON as given, so that the server refuses what is illegal in its own
+// words.
 func (p *propertyFlags) change(cmd *cobra.Command, properties map[string]any) error {
 	given := cmd.Flags().Changed
 	if given("default-ttl") {
@@ -208,7 +231,8 @@ func (p *propertyFlags) change(cmd *cobra.Command, properties map[string]any) er
 	return nil
 }
 
-// changeMetadata sets the metadata that flags name and keeps that of other names.
+// changeMetadata sets the metadata that flags name and keeps that of other names. null, for
+// none, removes all.
 func (p *propertyFlags) changeMetadata(properties map[string]any) error {
 	if slices.Equal(p.metadata, []string{"none"}) {
 		properties["metadata"] = nil
@@ -248,6 +272,8 @@ func newCollectionGetCommand(a *app, conn *connection) *cobra.Command {
 	return cmd
 }
 
+// newCollectionDeleteCommand deletes a collection. Counting for the question is a request
+// of its own; what is written in between is deleted as well.
 func newCollectionDeleteCommand(a *app, conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete COLL",
@@ -283,6 +309,8 @@ func newCollectionListCommand(a *app, conn *connection) *cobra.Command {
 	return cmd
 }
 
+// listCollections prints all collections. The reply to a large list is in pages, each with
+// a cursor for the next.
 func listCollections(ctx context.Context, conn *connection, out *output) error {
 	lapse, hangUp, err := conn.open(ctx)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 const completionTimeout = time.Second
 
 // complete lets shells complete the flags and arguments of a command by the names that its
-// help gives them: choices, collections, files; nothing for others.
+// help gives them: choices, collections, files; nothing for others. So the help is the only
+// place that says what a value is: `COLL ID` in Use completes a collection, then nothing.
 func complete(cmd *cobra.Command) {
 	flag := func(f *pflag.Flag) {
 		name, _ := pflag.UnquoteUsage(f)
@@ -43,7 +44,8 @@ func complete(cmd *cobra.Command) {
 	}
 }
 
-// completer returns what completes a value of this name, nil for files.
+// completer returns what completes a value of this name, nil for files, which the shell
+// completes by itself.
 func completer(name string) cobra.CompletionFunc {
 	switch {
 	case strings.Contains(name, "FILE") || strings.Contains(name, "DIR"):
@@ -60,6 +62,8 @@ func completeCollection(cmd *cobra.Command, _ []string, _ string) (names []cobra
 	if cmd.Flag("server") == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp // of an exported log
 	}
+	// The command's own connection is out of reach of this function, so its flags are
+	// copied. Errors are silent: a shell shows nothing while a word is completed.
 	var conn connection
 	same := &cobra.Command{}
 	conn.addFlags(same)

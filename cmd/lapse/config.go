@@ -11,6 +11,10 @@ import (
 	"github.com/lapsedb/lapse/processor"
 )
 
+// newConfigCommand prints the flags of serve as they are in force. It runs the same
+// complete as serve, so it refuses what serve would refuse, with the same exit code: `lapse
+// config > /dev/null` checks a unit before a restart. One line for each flag: name, value,
+// and flag, environment or default.
 func newConfigCommand(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
@@ -49,7 +53,8 @@ serve, refuses what serve refuses, and starts nothing.`,
 	return cmd
 }
 
-// inForce returns the value of a flag, without a password in a URL; "" for none.
+// inForce returns the value of a flag, without a password in a URL; "" for none. Defaults
+// that depend on other flags are shown as what they come to.
 func (f *serveFlags) inForce(flag *pflag.Flag) string {
 	text := flag.Value.String()
 	switch {

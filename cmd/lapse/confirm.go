@@ -23,12 +23,15 @@ func (a *app) addYesFlag(cmd *cobra.Command) *confirmation {
 	return c
 }
 
-// needed reports whether to ask.
+// needed reports whether to ask. Both streams have to be terminals: the question is on
+// standard error, the answer comes from standard input. Commands that would have to count
+// documents for the question do so only if this is true.
 func (c *confirmation) needed() bool {
 	return !c.yes && c.isTerminal(c.stdin) && c.isTerminal(c.stderr)
 }
 
-// ask returns an error unless the answer is yes.
+// ask returns an error unless the answer is yes. A bare Enter, an end of input and Ctrl-C
+// are no.
 func (c *confirmation) ask(ctx context.Context, question string) error {
 	switch strings.ToLower(strings.TrimSpace(c.read(ctx, question+" [y/N] "))) {
 	case "y", "yes":

@@ -20,11 +20,24 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// How a client command reaches its database. The rules are those of the nats command, so
+// that whoever uses one knows the other:
+//
+//   - The address: --server, else NATS_URL, else that of a context (--context, else
+//     NATS_CONTEXT), else nats://127.0.0.1:4222. NATS_URL and NATS_CONTEXT together mean
+//     the address of the one with the login of the other.
+//   - The login: --creds, --nkey or --password-file, else that of the URL or context.
+//   - --timeout bounds each request, and with silenceTimeout the attempt to connect.
+//
+// A command has one connection and ends with it. It reconnects without limit while it runs,
+// since watch may run for weeks; a request that waits meanwhile ends by its own time-out.
+
 // clientPingInterval is the ping interval of a command's connection. A connection that
 // has not answered two pings is closed.
 const clientPingInterval = 10 * time.Second
 
-// connection holds the flags with which a client command reaches its database.
+// connection holds the flags with which a client command reaches its database. The flags
+// are persistent: a group such as collection adds them once, for its subcommands.
 type connection struct {
 	server, context, database string
 	creds, nkey               string
@@ -68,7 +81,8 @@ func addTLSFlags(flags *pflag.FlagSet, ca, cert, key *string) {
 	flags.StringVar(key, "tls-key", "", "`FILE` with the key of --tls-cert")
 }
 
-// patient sets a longer timeout, unless --timeout is given.
+// patient sets a longer timeout, unless --timeout is given. It is for requests whose work
+// takes longer than an answer, such as a snapshot.
 func (c *connection) patient(cmd *cobra.Command, timeout time.Duration) {
 	if !cmd.Flags().Changed("timeout") {
 		c.timeout = timeout
@@ -80,7 +94,8 @@ func (c *connection) patient(cmd *cobra.Command, timeout time.Duration) {
 const patienceAtEnd = 3 * time.Second
 
 // open connects. The caller calls hangUp to disconnect; patienceAtEnd after ctx has ended
-// it is called too, so that nothing waits for an unreachable server.
+// it is called too, so that nothing waits for an unreachable server. Calling it twice is
+// harmless.
 func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *client.Client, hangUp func(), err error) {
 	lapse, end, err := c.dial(opts)
 	if err != nil {
@@ -90,6 +105,12 @@ func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *clie
 	return lapse, func() { release(); end() }, nil
 }
 
+// dial connects without regard to a context: the connection lasts until the function that
+// it returns is called. A login that NATS refuses aborts nothing later on
+// (IgnoreAuthErrorAbort): credentials may be renewed while the command runs.
+//
+// The error says which of the two is wrong, flags (exit 2) or the way to the server (exit
+// 1).
 func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	if _, err := schema.ParseDatabaseName(c.database); err != nil {
 		return nil, nil, usageErrorf("--database: %v", err)
@@ -104,6 +125,7 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	if server == "" && name == "" {
 		server, name = os.Getenv(serverVariable), os.Getenv(contextVariable)
 	}
+	// natscontext.Connect takes the URL from the context, so this option replaces it.
 	if server != "" && name != "" {
 		opts = append(opts, func(o *nats.Options) error {
 			o.Servers = strings.Split(server, ",")
@@ -139,6 +161,7 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("NATS context %q: %w: list the contexts with `nats context ls`", name, err)
 	}
+	// A context may name a domain or a prefix of the API; --js-api-prefix replaces both.
 	if c.api == "" {
 		with = append(with, client.WithJetStreamDomain(settings.JSDomain), client.APIPrefix(settings.JSAPIPrefix))
 	}
@@ -151,6 +174,7 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 }
 
 // prefixFlag is the prefix of reply subjects, or of JetStream's API; empty for the default.
+// NATS's own check decides what is a prefix.
 type prefixFlag string
 
 func (f *prefixFlag) Set(text string) error {
@@ -179,6 +203,7 @@ func (c *connection) login() (opts []nats.Option, err error) {
 	if err := checkFiles(namedFile{"creds", c.creds}, namedFile{"nkey", c.nkey}, namedFile{"tls-ca", c.ca}, namedFile{"tls-cert", c.cert}, namedFile{"tls-key", c.key}); err != nil {
 		return nil, err
 	}
+	// nats.go sends every login that it has, so that of the context has to go.
 	if c.creds != "" || c.nkey != "" {
 		opts = append(opts, func(o *nats.Options) error {
 			o.User, o.Password, o.Token, o.Nkey, o.UserJWT, o.SignatureCB = "", "", "", "", nil, nil
@@ -213,7 +238,8 @@ var errHalfCertificate = usageErrorf("--tls-cert and --tls-key go together: give
 // namedFile is a file that a flag names; path is empty without the flag.
 type namedFile struct{ flag, path string }
 
-// checkFiles returns a usage error for the first file that nats.go must not read.
+// checkFiles returns a usage error for the first file that nats.go must not read: it would
+// read a pipe or a device until it ends, which it need not.
 func checkFiles(files ...namedFile) error {
 	for _, f := range files {
 		if err := host.CheckFile(f.path); err != nil {
@@ -243,7 +269,8 @@ func (c *connection) do(ctx context.Context, op, collection, id string, body []b
 	return reply.Body, nil
 }
 
-// ask is do for a reply that is read as a T, too.
+// ask is do for a reply that is read as a T, too. Commands print raw, which has what T does
+// not know: a newer server may send more.
 func ask[T any](ctx context.Context, c *connection, op, collection, id string, body []byte) (reply T, raw []byte, err error) {
 	if raw, err = c.do(ctx, op, collection, id, body); err == nil {
 		err = readReply(raw, &reply)

@@ -17,7 +17,12 @@ const consoleAddress = "127.0.0.1:8280"
 // leastToken is the minimum length of a console token, in bytes.
 const leastToken = 16
 
-// consoleFlags are the flags of the console: address, token and host names.
+// consoleFlags are the flags of the console: address, token and host names, for serve, test
+// and console.
+//
+// Who may connect is decided here, before anything listens: loopback needs no token, any
+// other address needs one, and test --no-auth alone serves others without. Which changes
+// the console permits is up to package host and --write.
 type consoleFlags struct {
 	address   string // HOST:PORT, or off
 	given     bool   // --console was given
@@ -31,8 +36,9 @@ func (f *consoleFlags) add(flags *pflag.FlagSet, off string) {
 	flags.StringSliceVar(&f.hosts, "console-host", nil, "let the console answer under the host `NAME`, too; repeatable")
 }
 
-// options returns the console that the flags ask for. It tolerates that the default
-// address is in use: several lapse run on one machine.
+// options returns the console that the flags ask for; the zero value is none. It tolerates
+// that the default address is in use: several lapse run on one machine, and only the first
+// needs a console. An address that was given must be free.
 func (f *consoleFlags) options() (host.Console, error) {
 	if f.address == "off" || !console.Built && !f.given {
 		return host.Console{}, nil
@@ -52,7 +58,8 @@ func (f *consoleFlags) open(all bool) (host.Console, error) {
 	return host.Console{Address: f.address, Hosts: f.hosts}, checkAddress("--console", f.address)
 }
 
-// readToken reads the token, which is required unless the address is loopback.
+// readToken reads the token, which is required unless the address is loopback. A token
+// consists of visible ASCII: it travels in a header.
 func (f *consoleFlags) readToken() (string, error) {
 	if err := checkAddress("--console", f.address); err != nil {
 		return "", usageErrorf("%v; or off", err)
@@ -73,6 +80,8 @@ func (f *consoleFlags) readToken() (string, error) {
 	return token, nil
 }
 
+// newConsoleCommand serves the console of a database elsewhere. It listens before it
+// connects, so that an address in use is reported even while NATS is out of reach.
 func newConsoleCommand(a *app) *cobra.Command {
 	var conn connection
 	f := consoleFlags{given: true}

@@ -11,6 +11,8 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
+// newConsumersCommand lists consumers, and with --max-behind is a check for monitoring:
+// exit 1 names those that are too slow. It prints the list in either case.
 func newConsumersCommand(a *app) *cobra.Command {
 	var conn connection
 	var moments momentFlags
@@ -50,7 +52,8 @@ handler fails. Programs that read for a while, such as watch, have no row on a t
 	return cmd
 }
 
-// consumers prints consumers, for people as a table of those that last.
+// consumers prints consumers, for people as a table of those that last. Readers that exist
+// only while somebody reads (Consumer.Reader) come and go, and are in the JSON alone.
 func (out *output) consumers(all []client.Consumer, moments momentFlags) error {
 	var lines []json.RawMessage
 	var rows [][]any
@@ -80,7 +83,8 @@ func (out *output) consumers(all []client.Consumer, moments momentFlags) error {
 	return err
 }
 
-// behind returns how many events a consumer has not acknowledged, of those it wants.
+// behind returns how many events a consumer has not acknowledged, of those it wants: those
+// that NATS has not delivered yet, and those that it has.
 func behind(c client.Consumer) uint64 { return c.Pending + uint64(c.Unacked) }
 
 // trouble says why a consumer does not go on, as far as NATS knows.

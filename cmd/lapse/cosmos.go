@@ -16,7 +16,9 @@ import (
 	"github.com/lapsedb/lapse/host"
 )
 
-// cosmosFlags are the flags of the gateway for Cosmos DB's SDKs.
+// cosmosFlags are the flags of the gateway for Cosmos DB's SDKs, for serve, test and
+// cosmos. They implement "Who may" of the contract's section 15: the well-known key, which
+// everybody knows, serves only where everybody who can connect may do so anyway.
 type cosmosFlags struct {
 	url     string
 	keyFile string
@@ -39,8 +41,9 @@ func (f *cosmosFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.certOut, "cosmos-cert-out", "", "write the certificate that programs have to trust to `FILE`")
 }
 
-// options returns the gateway that the flags ask for. open lets the well-known key serve on any
-// address.
+// options returns the gateway that the flags ask for; its zero value is none. open lets the
+// well-known key serve on any address. Everything that can be checked without listening is,
+// as wrong usage.
 func (f *cosmosFlags) options(open bool) (c host.Cosmos, err error) {
 	if f.url == "" {
 		for name, given := range map[string]bool{"--cosmos-key-file": f.keyFile != "", "--cosmos-host": f.hosts != nil, "--cosmos-cert": f.cert != "", "--cosmos-cert-key": f.certKey != "", "--cosmos-cert-out": f.certOut != ""} {
@@ -69,7 +72,9 @@ func (f *cosmosFlags) options(open bool) (c host.Cosmos, err error) {
 	return c, err
 }
 
-// key reads the account key. "" is the well-known one, where all who can connect may know it.
+// key reads the account key. "" is the well-known one, where all who can connect may know
+// it. The key file is read by ReadSecret: its mode is the user's business, as that of the
+// console's token.
 func (f *cosmosFlags) key(open bool) (string, error) {
 	if f.keyFile == "" {
 		if !open {
@@ -124,6 +129,7 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 		return err
 	}
 	defer hangUp()
+	// The flags were checked before; a URL or context shows its login only now.
 	if options.Key == "" && hasLogin(lapse.Conn().Opts) {
 		return needsKey()
 	}
@@ -139,6 +145,7 @@ func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, 
 			if only && database != conn.database {
 				return nil, nil, client.ErrDatabaseNotFound.With("database %s is not the one of --database", database)
 			}
+			// A connection for each database: a copy of the flags with another name.
 			its := conn
 			its.database = database
 			return its.dial(a.connectionNotices())

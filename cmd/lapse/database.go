@@ -15,6 +15,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Databases as a whole, by package catalog, with the rights of an operator: on a NATS
+// server, or in a store directory on which no lapse runs. delete is the one command that
+// nothing undoes. So it asks for the name instead of y, and without a terminal it needs
+// --yes, where other commands just go on.
+
 func newDatabaseCommand(a *app) *cobra.Command {
 	cmd := group("database", "List and delete databases", newDatabaseListCommand(a), newDatabaseDeleteCommand(a))
 	cmd.Example = "  lapse database list --nkey operator.nk"
@@ -53,6 +58,8 @@ their projections.`,
 	return cmd
 }
 
+// databases lists the databases of a directory, or of the account that the connection
+// reaches.
 func (c *connection) databases(cmd *cobra.Command, storeDir string) ([]*catalog.Database, error) {
 	if storeDir != "" {
 		return host.StoredCatalog(storeDir)
@@ -65,7 +72,8 @@ func (c *connection) databases(cmd *cobra.Command, storeDir string) ([]*catalog.
 	return catalog.List(cmd.Context(), js)
 }
 
-// databases prints databases.
+// databases prints databases. The notes below the table are about those whose deletion or
+// restore was interrupted.
 func (out *output) databases(all []*catalog.Database) error {
 	var lines []json.RawMessage
 	var rows [][]any
@@ -131,6 +139,9 @@ documents. If it is interrupted, lapse refuses what remains: run it again.`,
 	return cmd
 }
 
+// deleteDatabase deletes a database and returns its streams. With a store directory it
+// starts the embedded NATS server on it, at a free port, to check the database, and removes
+// the projection as well.
 func (c *connection) deleteDatabase(cmd *cobra.Command, a *app, storeDir string, name schema.DatabaseName) ([]string, error) {
 	if storeDir != "" {
 		o, end := a.storeOptions(storeDir)
@@ -145,7 +156,8 @@ func (c *connection) deleteDatabase(cmd *cobra.Command, a *app, storeDir string,
 	return catalog.Delete(cmd.Context(), js, name)
 }
 
-// deleted prints what a deletion has removed, and says what is elsewhere.
+// deleted prints what a deletion has removed, and reports what is elsewhere: projections
+// are on the machines that served the database, and out of reach over NATS.
 func (out *output) deleted(name schema.DatabaseName, streams []string, storeDir string) error {
 	text, err := json.Marshal(map[string]any{"database": name, "streams": append([]string{}, streams...)})
 	if err == nil {
@@ -157,7 +169,8 @@ func (out *output) deleted(name schema.DatabaseName, streams []string, storeDir 
 	return err
 }
 
-// storeOptions returns the options to change a store directory. The caller calls end.
+// storeOptions returns the options to change a store directory, with a log of warnings on
+// standard error. The caller calls end.
 func (a *app) storeOptions(storeDir string) (o host.Options, end func()) {
 	lines := observe.LimitLog(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	o.StoreDir, o.Processor.Logger = storeDir, slog.New(lines)

@@ -14,6 +14,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Commands for one document, each a request of the contract with the same name. Bodies go
+// to the server as they are given; only --ttl adds a member, textually, so that numbers
+// keep their digits and members their order.
+//
+// A reply about a live document goes to standard output. On a terminal get, and the
+// operations that have no content, add its expiry on standard error (liveOutput.live).
+// delete prints nothing.
+
 func newDocumentCommand(a *app) *cobra.Command {
 	var conn connection
 	cmd := group("document", "Create, show, change and delete documents",
@@ -38,6 +46,8 @@ func newDocumentCommand(a *app) *cobra.Command {
 // changeFlags are the conditions of a write.
 type changeFlags struct{ ifMatch, msgID string }
 
+// addFlags adds the flags that the operation knows: create and restore make a document that
+// does not exist, so there is no version to match.
 func (f *changeFlags) addFlags(cmd *cobra.Command) {
 	if cmd.Name() != "create" && cmd.Name() != "restore" {
 		cmd.Flags().StringVar(&f.ifMatch, "if-match", "", "only if the document still has `ETAG`")
@@ -45,6 +55,7 @@ func (f *changeFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.msgID, "msg-id", "", "apply requests with the same `ID` once within two minutes")
 }
 
+// options returns the options of the flags that are given.
 func (f *changeFlags) options(cmd *cobra.Command) (opts []client.RequestOption) {
 	if cmd.Flags().Changed("if-match") {
 		opts = append(opts, client.IfMatch(f.ifMatch))
@@ -55,7 +66,8 @@ func (f *changeFlags) options(cmd *cobra.Command) (opts []client.RequestOption) 
 	return opts
 }
 
-// endFlags are the flags of a given end.
+// endFlags are the flags of a given end: the headers Lapse-Expire-At and
+// Lapse-Keep-Deadline of section 9 of the contract.
 type endFlags struct {
 	at   string
 	keep bool
@@ -68,6 +80,7 @@ func (f *endFlags) addFlags(cmd *cobra.Command) {
 	}
 }
 
+// options returns at most one option for each flag. More than one is refused by the caller.
 func (f *endFlags) options() (opts []client.RequestOption, err error) {
 	if seconds, err := strconv.ParseInt(f.at, 10, 64); err == nil {
 		opts = append(opts, client.ExpireAt(time.Unix(seconds, 0)).Request())
@@ -82,6 +95,10 @@ func (f *endFlags) options() (opts []client.RequestOption, err error) {
 	return opts, nil
 }
 
+// newDocumentPutCommand is create, replace, upsert or patch, by verb. The document comes
+// from the argument, from standard input for - or without an argument, or is {} where --ttl
+// or --expire-at alone says enough: for patch that changes the end and nothing else, for
+// create and upsert it makes a document of its id and end.
 func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.Command {
 	var change changeFlags
 	var ttl string
@@ -137,7 +154,11 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 	return cmd
 }
 
-// withTTL adds the member ttl to a JSON object that has none.
+// withTTL adds the member ttl to a JSON object that has none: before the last brace, so
+// that the rest stays byte for byte. What is no object goes to the server, which refuses it
+// in its own words.
+//
+//	{"a":1.50}  30m  →  {"a":1.50,"ttl":1800}
 func withTTL(body []byte, ttl string) ([]byte, error) {
 	value, err := parseTTL("--ttl", ttl)
 	if err != nil {
@@ -177,7 +198,8 @@ func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 	return cmd
 }
 
-// document prints the document in a reply.
+// document prints the document in a reply. With --deadlines it has _deadline, _rule and
+// _hold, which the reply has as headers.
 func (out *liveOutput) document(reply *client.Reply) error {
 	body := reply.Body
 	if out.deadlines {
@@ -245,7 +267,9 @@ func newDocumentDeleteCommand(a *app, conn *connection) *cobra.Command {
 }
 
 // documentChange completes a command that changes a document without its content, or many
-// where add is their operation; body returns that of the request.
+// where add is their operation; body returns that of the request. did is the word for the
+// summary of many, as in "3 renewed". restore has no add: an id that lives no more matches
+// no condition.
 func (a *app) documentChange(conn *connection, cmd *cobra.Command, body func() ([]byte, error), did string, add func(b *client.Batch, id string, unchanged client.OperationOption)) *cobra.Command {
 	var change changeFlags
 	var all *many
@@ -277,6 +301,7 @@ func (a *app) documentChange(conn *connection, cmd *cobra.Command, body func() (
 	return cmd
 }
 
+// noBody is the body of an operation that has none.
 func noBody() ([]byte, error) { return nil, nil }
 
 func newDocumentTouchCommand(a *app, conn *connection) *cobra.Command {

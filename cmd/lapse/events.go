@@ -15,11 +15,22 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// flushAfter bounds how long an event waits in the buffer: long enough to batch
-// writes, too short to notice.
+// watch, export and history print events through an eventPrinter. A write for each event
+// would cost a system call each, and a buffer alone would keep the last events back until
+// more come. So an event starts a timer if none runs, and everything that has come by then
+// goes out in one write.
+//
+// These commands have a consumer in NATS, which they delete at their end. Therefore they
+// must not die of SIGPIPE when `| head` closes the pipe: a failed write ends the command
+// instead (app.end), and the exit code is that of the signal.
+
+// flushAfter bounds how long an event waits in the buffer: long enough to batch writes, too
+// short to notice.
 const flushAfter = 20 * time.Millisecond
 
-// eventPrinter prints events, one a line. It is safe for concurrent use.
+// eventPrinter prints events, one a line: JSON as in section 5 of the contract, or text for
+// people. It is safe for concurrent use; the timer flushes on a goroutine of its own. Call
+// flush at the end.
 type eventPrinter struct {
 	out    *output
 	people bool
@@ -43,7 +54,8 @@ func newEventPrinter(out *output) *eventPrinter {
 	return p
 }
 
-// print prints an event within flushAfter.
+// print prints an event within flushAfter. The error may be that of an earlier event: the
+// buffer has accepted it, and its write has failed since.
 func (p *eventPrinter) print(e *schema.Event) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +92,10 @@ func (p *eventPrinter) flush() error {
 	return p.err
 }
 
-// appendText appends an event as one line for people.
+// appendText appends an event as one line for people, cut to the width of the terminal: the
+// body is shortened first, and left out where fewer than 3 columns remain.
+//
+//	2026-11-22 07:25:09.713  3  DocumentCreated     sessions/s1  {"id":"s1","user"…
 func (p *eventPrinter) appendText(dst []byte, e *schema.Event) []byte {
 	head := fmt.Sprintf("%s  %d  ", time.UnixMilli(e.Time).UTC().Format("2006-01-02 15:04:05.000"), e.Seq)
 	what := string(e.Collection)

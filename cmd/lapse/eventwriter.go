@@ -6,7 +6,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// eventWriter writes events as JSON lines, in a goroutine that encodes and writes.
+// simulate decides events on one goroutine and writes them on another, so that encoding and
+// the pipe cost it nothing: a batch of eventBatch pointers is handed over through a channel
+// that holds two. The writer collects lines until a write is worth its system call.
+//
+// Ownership: an event belongs to the writer once Event was called. err belongs to the
+// goroutine until done is closed, which is what makes reading it safe.
+
+// eventWriter writes events as JSON lines, in a goroutine that encodes and writes. One
+// goroutine may call Event and Close.
 type eventWriter struct {
 	batch   []*schema.Event
 	batches chan []*schema.Event
@@ -20,6 +28,8 @@ const (
 	eventWriteBytes = 64 << 10
 )
 
+// newEventWriter starts the goroutine. It ends with Close, or with its first error; Event
+// then returns that instead of waiting for ever.
 func newEventWriter(out io.Writer) *eventWriter {
 	w := &eventWriter{batches: make(chan []*schema.Event, 2), done: make(chan struct{})}
 	go func() {

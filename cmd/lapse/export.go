@@ -10,6 +10,10 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
+// newExportCommand prints the log from its first event up to its present end, or up to
+// --until, as lines that replay, audit and test --load read. Exit 0 means all of it: an
+// interruption is an error, however much was printed. A log whose beginning was trimmed is
+// exported with a line on standard error.
 func newExportCommand(a *app) *cobra.Command {
 	var conn connection
 	var until string

@@ -16,6 +16,19 @@ import (
 	"github.com/lapsedb/lapse/host"
 )
 
+// A process that serves databases on an external NATS server has up to five connections,
+// each with a user of its own, whose permissions it needs and no more: log (appends,
+// streams), bulk (reads of the log), service (requests), and for a gate gate-log and
+// gate-clients, in two accounts. --creds, --nkey and --context therefore take
+// [CONNECTION=]VALUE: a value without a name is for all connections that have none of their
+// own.
+//
+//	--nkey log=processor.nk --nkey bulk=bulk.nk --nkey service=service.nk
+//	--creds lapse.creds
+//
+// Package host knows none of this. It calls External.Connect with the name of a connection,
+// and gets one or an error that says which flag to change.
+
 // externalFlags say how to reach an external NATS server.
 type externalFlags struct {
 	url           string
@@ -25,6 +38,8 @@ type externalFlags struct {
 }
 
 // login is the login of a connection.
+//
+// value is a file, or the name of a context.
 type login struct{ way, value string } // way is the name of the flag, "" without credentials
 
 // connectionNames are the connections of lapse; the gate's, which are optional, come last.
@@ -40,7 +55,9 @@ func (f *externalFlags) addFlags(flags *pflag.FlagSet) {
 	addTLSFlags(flags, &f.ca, &f.cert, &f.key)
 }
 
-// loginFlag is a repeatable flag that logs in one connection, or all others.
+// loginFlag is a repeatable flag that logs in one connection, or all others. The flags
+// --creds, --nkey and --context share the map, so that a connection has one login whichever
+// flag names it.
 type loginFlag struct {
 	way    string
 	logins map[string]login
@@ -50,6 +67,8 @@ func (f *loginFlag) Set(text string) error {
 	connection, value, named := strings.Cut(text, "=")
 	switch {
 	case named && slices.Contains(connectionNames, connection):
+	// A word before = that is no connection is refused, unless it looks like a path: it is
+	// most likely a misspelt connection, which would else be silently used for all.
 	case !named || strings.ContainsAny(connection, `./\`): // a path may contain a =
 		connection, value = "", text
 	default:
@@ -89,7 +108,7 @@ func (f *loginFlag) String() string {
 
 func (*loginFlag) Type() string { return "login" }
 
-// login returns the login of a connection.
+// login returns the login of a connection: its own, else that for all, else none.
 func (f *externalFlags) login(connection string) login {
 	if l, ok := f.logins[connection]; ok {
 		return l
@@ -113,7 +132,8 @@ func (f *externalFlags) given() bool {
 	return f.url != ""
 }
 
-// check returns a usage error for flags that do not go together.
+// check returns a usage error for flags that do not go together. It reads no file and
+// connects to nothing, so config can call it.
 func (f *externalFlags) check() error {
 	switch {
 	case !f.given() && (len(f.logins) > 0 || f.ca != "" || f.cert != "" && !f.serves):
@@ -154,7 +174,8 @@ func (f *externalFlags) connect(name string, options ...nats.Option) (*nats.Conn
 }
 
 // insist retries connect within limit while the server is silent. nats.go waits 2 s, so
-// that a lost connection soon tries the next server; a busy machine may need more.
+// that a lost connection soon tries the next server; a busy machine may need more. Any
+// other error, such as a refusal, is final: waiting would not change it.
 func insist[T any](limit time.Duration, connect func() (T, error)) (T, error) {
 	for began := time.Now(); ; {
 		made, err := connect()
@@ -168,6 +189,7 @@ func insist[T any](limit time.Duration, connect func() (T, error)) (T, error) {
 // silenceTimeout bounds the wait for a silent server.
 const silenceTimeout = 8 * time.Second
 
+// dial makes a connection with its login, or returns an error that names both.
 func (f *externalFlags) dial(name string, options []nats.Option) (*nats.Conn, error) {
 	l := f.login(name)
 	nc, err := client.Dial(func(last nats.Option) (*nats.Conn, error) { return f.connectAs(l, append(options, last)) })
@@ -177,6 +199,8 @@ func (f *externalFlags) dial(name string, options []nats.Option) (*nats.Conn, er
 	return nc, nil
 }
 
+// connectAs connects with a login. A context has its own URL, the other logins go to
+// --nats-url.
 func (f *externalFlags) connectAs(l login, options []nats.Option) (*nats.Conn, error) {
 	switch l.way {
 	case "context":

@@ -14,7 +14,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// durationFlag is a flag whose value is a length of time.
+// Types of flags, for values that pflag has no type for: lengths of time with days and
+// weeks, sizes with units, and words of a list. Each has Set, which reads what a user
+// types, and String, which writes it as Set reads it, so that a value in the help or of
+// `lapse config` can be given back.
+//
+// An error of Set says only what to use. flagError adds the flag and the value, setFrom the
+// variable.
+
+// durationFlag is a flag whose value is a length of time. A number alone counts seconds, as
+// TTLs do, unless 0 has a word: `--retain 5` may mean days, and would trim the log.
 type durationFlag struct {
 	to      *time.Duration
 	least   time.Duration
@@ -29,6 +38,7 @@ func durationVar(flags *pflag.FlagSet, to *time.Duration, name string, fallback,
 	flags.Var(&durationFlag{to: to, least: least}, name, usage)
 }
 
+// Set implements pflag.Value. The value stays as it was if text is refused.
 func (f *durationFlag) Set(text string) error {
 	if f.zero != "" && text == f.zero {
 		*f.to = 0
@@ -78,9 +88,11 @@ const durations = "90s, 1h30m, 30d or 2w"
 
 var daysOrWeeks = regexp.MustCompile(`\d+[dw]`)
 
-// parseDuration is time.ParseDuration with two more units: d, 24 hours, and w,
-// 7 days. Both accept whole numbers. A length of time has no sign: -1s is not the -1 for
-// never, and -1h ago not a time to come.
+// parseDuration is time.ParseDuration with two more units: d, 24 hours, and w, 7 days. Both
+// accept whole numbers. A length of time has no sign: -1s is not the -1 for never, and -1h
+// ago not a time to come.
+//
+//	1w2d → 216h    30d → 720h    1h30m → 1h30m    1.5h → 1h30m    1.5d → error
 func parseDuration(text string) (time.Duration, error) {
 	if strings.ContainsAny(text, "+-") {
 		return 0, strconv.ErrSyntax
@@ -113,7 +125,7 @@ func showDuration(d time.Duration) string {
 	return text
 }
 
-// sizeFlag is a flag whose value is a number of bytes.
+// sizeFlag is a flag whose value is a number of bytes. Units are binary only.
 type sizeFlag[T int | int64] struct {
 	to    *T
 	least int64
@@ -155,7 +167,8 @@ var sizeUnits = []string{"B", "KiB", "MiB", "GiB", "TiB"}
 
 var sizeForm = regexp.MustCompile(`^(\d+) ?([KMGT]iB|B|)$`)
 
-// parseSize reads a number of bytes, or of a unit; a space may separate the two.
+// parseSize reads a number of bytes, or of a unit; a space may separate the two. 64KiB is
+// 65536; a number beyond 63 bits is an error.
 func parseSize(text string) (int64, error) {
 	parts := sizeForm.FindStringSubmatch(text)
 	if parts == nil {
@@ -185,12 +198,15 @@ func showSize(bytes int64) string {
 // chooser is a flag with a fixed list of values, which errors and completion name.
 type chooser interface{ choices() []string }
 
-// choiceFlag is a flag that accepts one of a few values.
+// choiceFlag is a flag that accepts one of a few values. These are written as fmt prints
+// them, so numbers work as well as words.
 type choiceFlag[T any] struct {
 	to     *T
 	values []T
 }
 
+// choiceVar adds a choice flag. fallback need not be one of values: "" stands for not
+// given.
 func choiceVar[T any](flags *pflag.FlagSet, to *T, name string, fallback T, usage string, values ...T) {
 	*to = fallback
 	flags.Var(&choiceFlag[T]{to, values}, name, usage)
@@ -244,7 +260,8 @@ func oneOf(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// flagError turns an error of reading flags into a usage error that says what to do.
+// flagError turns an error of reading flags into a usage error that says what to do:
+// --retain "5": use forever, or a duration …
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

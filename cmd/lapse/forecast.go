@@ -14,6 +14,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// newForecastCommand is the request forecast of the contract, for people with a chart of
+// it.
 func newForecastCommand(a *app) *cobra.Command {
 	var conn connection
 	var f forecastFlags
@@ -63,7 +65,8 @@ func (f *forecastFlags) addFlags(cmd *cobra.Command) {
 }
 
 // body returns the body of the request. Without --bucket, people get half as many buckets
-// as programs, so that totals and bars fit into 24 rows.
+// as programs, so that totals and bars fit into 24 rows: the server's default size for
+// twice the length. Members without a flag are left out, so that its defaults apply.
 func (f *forecastFlags) body(cmd *cobra.Command, people bool) ([]byte, error) {
 	given := cmd.Flags().Changed
 	if people && f.bucket == 0 {
@@ -83,7 +86,8 @@ func (f *forecastFlags) body(cmd *cobra.Command, people bool) ([]byte, error) {
 	return []byte("{" + strings.Join(members, ",") + "}"), nil
 }
 
-// forecast prints the totals and a bar for each bucket, for people.
+// forecast prints the totals and a bar for each bucket, for people. Numbers that should be
+// 0 are red.
 func (out *output) forecast(f *client.Forecast) error {
 	p := out.palette()
 	alarm := func(n int64) string {
@@ -125,7 +129,11 @@ func showSecond(second int64) string {
 }
 
 // chart returns a table with a line for each bucket, labelled with its beginning, and one
-// for the end of the last.
+// for the end of the last, unless buckets are whole days:
+//
+//	2026-11-28 10:00  12  ████
+//	           11:00   3  █
+//	           12:00
 func (out *output) chart(f *client.Forecast) table.Writer {
 	p := out.palette()
 	t := out.table()
@@ -168,8 +176,8 @@ func labels(bucket int64) func(second int64) string {
 	}
 }
 
-// bar draws n of most in at most width columns, in eighths of a column. A number above
-// 0 has at least an eighth.
+// bar draws n of most in at most width columns, in eighths of a column. A number above 0
+// has at least an eighth: a bucket with one document among millions must not look empty.
 func bar(n, most int64, width int) string {
 	if n == 0 || width < 1 {
 		return ""

@@ -11,10 +11,13 @@ import (
 // listAnnotation marks a flag whose value is a list with commas, beside pflag's slices.
 const listAnnotation = "list"
 
-// refuseGiven returns a usage error for flags that are surely given by mistake: with an empty
-// value or element of a list, since most likely a variable of the caller is unset, and twice,
-// since one of the values would not count. It reads every value, and leaves all other errors
-// to the command.
+// refuseGiven returns a usage error for flags that are surely given by mistake: with an
+// empty value or element of a list, since most likely a variable of the caller is unset,
+// and twice, since one of the values would not count.
+//
+// pflag cannot refuse either: it calls Set for each value, and Set knows nothing of the one
+// before. So this is a parse of its own, ahead of the real one. It sets nothing, and leaves
+// all other errors to the command, whose messages are the same with or without it.
 func refuseGiven(root *cobra.Command, args []string) (refusal error) {
 	cmd, rest, err := root.Find(args)
 	if err != nil {
@@ -44,7 +47,8 @@ func emptyElement(flag *pflag.Flag, value string) bool {
 	return (list || flag.Value.Type() == "stringSlice") && slices.Contains(strings.Split(value, ","), "")
 }
 
-// repeatable reports whether each value of a flag counts.
+// repeatable reports whether each value of a flag counts. A type of flag that collects
+// values, and is missing here, could be given only once.
 func repeatable(flag *pflag.Flag) bool {
 	switch flag.Value.(type) {
 	case pflag.SliceValue, *choicesFlag, *loginFlag, *userFlag:

@@ -19,8 +19,10 @@ import (
 // the container engine shows the reason.
 const healthTimeout = 4 * time.Second
 
-// newHealthcheckCommand is the healthcheck of the image. The image sets LAPSE_HEALTH_SOCKET,
-// which serve reads whatever its arguments are.
+// newHealthcheckCommand is the healthcheck of the image. The image sets
+// LAPSE_HEALTH_SOCKET, which serve reads whatever its arguments are. The command uses no
+// NATS and no login. A container that runs another command of lapse has no socket, and is
+// healthy.
 func newHealthcheckCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "healthcheck PATH",

@@ -10,6 +10,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// newHistoryCommand prints the events of a document, newest first, from a database.
 func newHistoryCommand(a *app) *cobra.Command {
 	var conn connection
 	var limit int
@@ -45,6 +46,9 @@ func newHistoryCommand(a *app) *cobra.Command {
 
 // history prints events of a document, newest first and at most limit, page by page as ask
 // requests them. It returns how to get the older ones, "" if there are none.
+//
+// Retention trims the log from its beginning. The oldest event that is left tells: one that
+// ends or continues a version (Previous) needs an earlier event, which is gone.
 func (out *output) history(limit int, ask func(body []byte) (*client.Reply, error)) (older string, err error) {
 	var previous schema.Version // of the last event printed
 	for request := map[string]any{}; ; {
@@ -80,7 +84,8 @@ func (out *output) history(limit int, ask func(body []byte) (*client.Reply, erro
 	}
 }
 
-// events prints events and returns Previous of the last.
+// events prints events and returns Previous of the last, 0 if it has none. Programs get the
+// server's bytes.
 func (out *output) events(events []json.RawMessage) (previous schema.Version, err error) {
 	printer := newEventPrinter(out)
 	for _, raw := range events {

@@ -18,7 +18,8 @@ import (
 // No other command reads it: it may be the list that a loop of the shell reads.
 
 // inputOffered reports whether the caller seems to offer a body on standard input, which is
-// then neither a terminal nor the null device. It reads nothing.
+// then neither a terminal nor the null device. It reads nothing. A command that does not
+// read it can say so instead of ignoring a body.
 func (a *app) inputOffered() bool {
 	file, ok := a.stdin.(*os.File)
 	if !ok {
@@ -62,7 +63,8 @@ func (a *app) openInput(name string) (in io.ReadCloser, size int64, err error) {
 	return file, -1, nil
 }
 
-// position is a position in the log: a sequence or a time.
+// position is a position in the log: a sequence or a time. The zero value is sequence 0,
+// before all events.
 type position struct {
 	seq  uint64
 	time *time.Time // nil for a sequence
@@ -70,7 +72,8 @@ type position struct {
 }
 
 // byClock makes a position ago count from the clock of a database whose clock is moved, not
-// from that of this machine.
+// from that of this machine: on `lapse test` in the year 2000, "10m" is ten minutes before
+// its now. Where no clock is moved the request has no responders and returns at once.
 func (p *position) byClock(ctx context.Context, lapse *client.Client) {
 	if !p.ago {
 		return
@@ -80,8 +83,8 @@ func (p *position) byClock(ctx context.Context, lapse *client.Client) {
 	}
 }
 
-// parsePosition reads SEQ|TIME: a sequence, a time as in RFC 3339, or a
-// duration before now.
+// parsePosition reads SEQ|TIME|DURATION: a sequence, a time as in RFC 3339, or a duration
+// before now. A bare number is a sequence, never unix seconds.
 func parsePosition(flag, s string, now time.Time) (position, error) {
 	if seq, err := strconv.ParseUint(s, 10, 64); err == nil {
 		return position{seq: seq}, nil
@@ -95,6 +98,7 @@ func parsePosition(flag, s string, now time.Time) (position, error) {
 	return position{}, usageErrorf("%s %q: use a sequence like 42, a time like 2015-05-17T10:05:03Z, or how long ago, like "+durations, flag, s)
 }
 
+// from is the option with which a feed begins at the position.
 func (p position) from() client.FeedOption {
 	if p.time == nil {
 		return client.FromSeq(p.seq)
@@ -102,6 +106,7 @@ func (p position) from() client.FeedOption {
 	return client.FromTime(*p.time)
 }
 
+// until is the option with which a feed ends at the position, which still belongs to it.
 func (p position) until() client.FeedOption {
 	if p.time == nil {
 		return client.UntilSeq(p.seq)
@@ -109,8 +114,10 @@ func (p position) until() client.FeedOption {
 	return client.UntilTime(*p.time)
 }
 
-// parseTTL returns a TTL as JSON: off, never, a duration, or any number, which the
-// server validates.
+// parseTTL returns a TTL as JSON: off, never, a duration, or any number, which the server
+// validates, so that 0, -2 and 1.5 get the contract's error.
+//
+//	30m → 1800    off → null    never → -1    -2 → -2 (400 by the server)
 func parseTTL(flag, s string) (string, error) {
 	if s == "never" {
 		return "-1", nil

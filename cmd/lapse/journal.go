@@ -10,6 +10,11 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
+// Under systemd standard error is a socket of the journal. A line there may begin with its
+// priority in angle brackets (sd-daemon(3)), so that `journalctl -p warning` finds it.
+// slog's handlers cannot write before their own text. So the handler below writes to
+// prefixed, and prioritized sets the prefix for each record while it holds the lock.
+
 // isJournal reports whether to is the stream to the journal that systemd has made for this
 // process, as JOURNAL_STREAM names it, and not what a parent has inherited and redirected.
 func isJournal(to io.Writer) bool {
@@ -20,7 +25,9 @@ func isJournal(to io.Writer) bool {
 	return is && err == nil
 }
 
-// prioritized is a slog.Handler that begins each line with its priority, as in sd-daemon(3).
+// prioritized is a slog.Handler that begins each line with its priority, as in
+// sd-daemon(3). Handlers derived by WithAttrs and WithGroup share prefixed, and thereby its
+// lock.
 type prioritized struct {
 	slog.Handler
 	*prefixed // to which Handler writes
@@ -57,7 +64,8 @@ func priority(level slog.Level) string {
 	return "<7>"
 }
 
-// prefixed writes each line after prefix, in one call.
+// prefixed writes each line after prefix, in one call, so that nothing comes between the
+// two.
 type prefixed struct {
 	to     io.Writer
 	mu     sync.Mutex // held from setting prefix to the end of the Write

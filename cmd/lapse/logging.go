@@ -13,6 +13,17 @@ import (
 	"github.com/lapsedb/lapse/processor/observe"
 )
 
+// The log of the commands that serve. Two rules shape it:
+//
+// Programs wait for a line on standard error that has the word "ready". So no line before
+// that may have it, not even in a path such as --store-dir /srv/ready or in an error of
+// NATS: untilReady replaces the letters until the line itself has been written.
+//
+// A fault repeats, and a log that repeats it a thousand times a second fills the disk on
+// which lapse writes. So each kind of line has a limit (observe.LimitLog); what the limit
+// holds back is counted and written by close. Lines that somebody waits for, such as ready,
+// go to always, which has no limit.
+
 // logFlags are the format and level of the log lines.
 type logFlags struct{ format, level string }
 
@@ -21,7 +32,7 @@ func (f *logFlags) add(flags *pflag.FlagSet) {
 	choiceVar(flags, &f.level, "log-level", "info", "log this level and above", "debug", "info", "warn", "error")
 }
 
-// serverLog is the log of a command that serves.
+// serverLog is the log of a command that serves. Call close before the process ends.
 type serverLog struct {
 	*slog.Logger              // limits the rate of each kind of line
 	close        func()       // writes what the limit holds back
@@ -41,8 +52,9 @@ func (l *serverLog) ready(what, id string) {
 	l.always.Info(fmt.Sprintf("ready: %s (process %s%d on %s)", what, id, pid, host))
 }
 
-// untilReady writes lines, after what begin writes once. Until over is set they lack the letters
-// by which programs recognize the ready line, even in a path.
+// untilReady writes lines, after what begin writes once. Until over is set they lack the
+// letters by which programs recognize the ready line, even in a path. over is never unset:
+// a later line may have the word, since nobody waits for it any more.
 type untilReady struct {
 	to    io.Writer
 	begin func()
@@ -60,6 +72,7 @@ func (w *untilReady) Write(line []byte) (int, error) {
 	if _, err := w.to.Write(written); err != nil {
 		return 0, err
 	}
+	// Whoever writes counts the bytes of its own line, not those of the replacement.
 	return len(line), nil
 }
 
@@ -78,7 +91,8 @@ func (a *app) openLog(f logFlags, first ...any) *serverLog {
 	return &serverLog{slog.New(limited), limited.Close, slog.New(f.handler(to, slog.LevelInfo, a.journal)), to}
 }
 
-// handler returns a handler that writes to to, the journal of systemd if journal is set.
+// handler returns a handler that writes to to; with journal each line begins with its
+// priority, for the journal of systemd.
 func (f *logFlags) handler(to io.Writer, level slog.Level, journal bool) slog.Handler {
 	ahead := &prefixed{to: to}
 	var h slog.Handler
@@ -94,7 +108,8 @@ func (f *logFlags) handler(to io.Writer, level slog.Level, journal bool) slog.Ha
 	return h
 }
 
-// inSeconds replaces a duration, which slog writes to JSON in nanoseconds, by its seconds.
+// inSeconds replaces a duration, which slog writes to JSON in nanoseconds, by its seconds:
+// 1500000000 reads as anything. Text has units.
 func inSeconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())

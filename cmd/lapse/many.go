@@ -12,14 +12,29 @@ import (
 	"github.com/lapsedb/lapse/client/importer"
 )
 
-// many changes all documents that match, instead of the one with an id.
+// One operation on all documents that match --where. It works in two steps, so that nothing
+// happens to a document that nobody has counted:
+//
+// First it reads id and version of each match, all pages, and asks on a terminal. Then it
+// changes each by its id if it still has that version. A document that was changed or ended
+// in between is left alone and counted as such: whether it still matches is not known.
+// Documents that begin to match in between are not touched.
+//
+// It is not atomic. Each document succeeds or fails on its own; the first mostRejectsShown
+// refusals are printed, and any refusal is exit 1. After an interruption a second run
+// reaches the rest; what is done and still matches, it does again.
+//
+// Memory: ids and versions of all matches are kept, not their content.
+
+// many changes all documents that match, instead of the one with an id. It belongs to one
+// command, whose flags it adds.
 type many struct {
 	*confirmation
 	filter queryFlags // those that choose
 	did    string     // "deleted"
 }
 
-// addMany lets a command of one document take many.
+// addMany lets a command for one document change many, by --where instead of an ID.
 func (a *app) addMany(cmd *cobra.Command, did string) *many {
 	m := &many{confirmation: a.addYesFlag(cmd), did: did}
 	m.filter.addChoice(cmd.Flags())
@@ -49,9 +64,11 @@ func (m *many) chosen(cmd *cobra.Command, args []string) (bool, error) {
 	return where, nil
 }
 
-// run counts the documents, asks, and adds to a batch of each its operation.
+// run finds the documents, asks, and changes each. add adds the operation on one document
+// to a batch, under the condition unchanged.
 func (m *many) run(cmd *cobra.Command, conn *connection, collection string, add func(b *client.Batch, id string, unchanged client.OperationOption)) error {
 	ctx := cmd.Context()
+	// Only held documents can be released; for the rest a release would be a 409.
 	m.filter.all, m.filter.held = true, cmd.Name() == "release"
 	m.filter.selections = []string{"/id", "/_etag"}
 	opts, err := m.filter.options(cmd)
@@ -83,6 +100,8 @@ func (m *many) run(cmd *cobra.Command, conn *connection, collection string, add 
 	return m.change(ctx, coll, found, add)
 }
 
+// change changes the documents that were found. Each is a batch of its own for RunBatches,
+// which puts many into one request and returns the results in the order of found.
 func (m *many) change(ctx context.Context, coll *client.Collection, found []client.Item[json.RawMessage], add func(*client.Batch, string, client.OperationOption)) error {
 	batches := func(yield func(*client.Batch) bool) {
 		for _, item := range found {

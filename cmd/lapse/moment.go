@@ -26,8 +26,8 @@ func (f *momentFlags) check() error {
 // isMoment reports whether lapse gives a member of documents in unix seconds.
 func isMoment(member string) bool { return member == "_ts" || member == "_deadline" }
 
-// show returns a moment, JSON in unix seconds, for people: "in 9 min", "2 d ago". What is no
-// such number stays as it is.
+// show returns a moment, JSON in unix seconds, for people: "in 9 min", "2 d ago". What is
+// no such number, like null, stays as it is.
 func (f *momentFlags) show(value string, now time.Time) string {
 	seconds, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || seconds < 0 || seconds > maxSeconds {

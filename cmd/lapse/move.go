@@ -13,6 +13,9 @@ import (
 // moveTimeout is how long a move may take.
 const moveTimeout = 30 * time.Second
 
+// newMoveCommand is the contract's request move: it returns when the other process writes,
+// and exits with 1 and the reason if none does. Only operators may send it: where nobody
+// answers, the user may lack the permission, hence the advice with a time-out.
 func newMoveCommand(a *app) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{

@@ -13,6 +13,8 @@ import (
 )
 
 // operatorKey returns the public nkey of the seed in file, which it makes if there is none.
+// Every start with the same file has the same operator, so backups need no change after a
+// restart. serve itself never logs in with the seed: it only needs the public half.
 func operatorKey(file string) (public string, err error) {
 	seed, err := host.ReadPassword(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +35,8 @@ func operatorKey(file string) (public string, err error) {
 	return public, nil
 }
 
-// makeSeed writes the seed of a new user, all of it or nothing.
+// makeSeed writes the seed of a new user, all of it or nothing: a crash leaves file.new,
+// and the next start begins anew. An empty file would be refused for ever.
 func makeSeed(file string) (string, error) {
 	key, err := nkeys.CreateUser()
 	if err != nil {

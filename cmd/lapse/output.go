@@ -13,6 +13,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// What commands print, in two forms. A script gets JSON, one value a line, in the form of
+// the contract's replies; a person at a terminal gets tables, colours, and times from now.
+// The choice is made once, by forPeople, and never by the content: a script that works with
+// one document works with none and with a million.
+//
+// Text of documents, ids and other processes goes through printable (palette.go) before it
+// reaches a terminal.
+
 // output prints results: for people if standard output is a terminal, else as JSON
 // lines.
 type output struct {
@@ -20,12 +28,14 @@ type output struct {
 	json bool // --json
 }
 
+// addOutputFlag adds --json. The output may be used once the flags are parsed.
 func (a *app) addOutputFlag(cmd *cobra.Command) *output {
 	out := &output{app: a}
 	cmd.Flags().BoolVar(&out.json, "json", false, "print JSON lines on a terminal too")
 	return out
 }
 
+// forPeople reports whether a person reads the output as it comes.
 func (out *output) forPeople() bool { return !out.json && out.isTerminal(out.stdout) }
 
 // liveOutput prints replies about one live document.
@@ -34,6 +44,7 @@ type liveOutput struct {
 	deadlines bool // --deadlines
 }
 
+// addLiveFlags adds --json and --deadlines.
 func (a *app) addLiveFlags(cmd *cobra.Command) *liveOutput {
 	out := &liveOutput{output: a.addOutputFlag(cmd)}
 	cmd.Flags().BoolVar(&out.deadlines, "deadlines", false, deadlinesUsage)
@@ -49,7 +60,8 @@ func (a *app) leftOut(format string, args ...any) {
 // palette colours standard output.
 func (out *output) palette() palette { return palette(out.colour && out.forPeople()) }
 
-// document prints one JSON value.
+// document prints one JSON value, indented for people. For programs it goes out byte for
+// byte as the server has sent it, so numbers keep their digits and members their order.
 func (out *output) document(body []byte) error {
 	if out.forPeople() {
 		body = out.palette().pretty(body)
@@ -58,7 +70,7 @@ func (out *output) document(body []byte) error {
 	return err
 }
 
-// lines prints JSON values, one a line.
+// lines prints JSON values, one a line, in one write.
 func (out *output) lines(values []json.RawMessage) error {
 	var b bytes.Buffer
 	for _, value := range values {
@@ -96,7 +108,9 @@ const unknownWidth = 80
 func (out *output) columns() int { return cmp.Or(out.width(out.stdout), unknownWidth) }
 
 // list renders a table with titles. If a line is wider than the terminal, the flexible
-// columns, given by index, are shortened.
+// columns, given by index, are shortened, a column at a time from the widest, down to
+// leastWidth. The other columns, such as numbers, are never cut: half a number is a wrong
+// one. It changes titles and rows.
 func (out *output) list(titles []string, rows [][]any, flexible ...int) string {
 	widths := make([]int, len(titles))
 	for i, title := range titles {
@@ -129,7 +143,8 @@ func (out *output) list(titles []string, rows [][]any, flexible ...int) string {
 	return t.Render() + "\n"
 }
 
-// facts is a table of names and values. Long values wrap.
+// facts is a table of names and values, one fact a line. Long values wrap within their
+// column.
 type facts struct {
 	table.Writer
 	names palette
@@ -137,6 +152,7 @@ type facts struct {
 	name  int // width of the longest name
 }
 
+// facts returns an empty table whose names have the colours of names.
 func (out *output) facts(names palette) *facts {
 	return &facts{Writer: out.table(), names: names, width: out.columns()}
 }
@@ -149,6 +165,7 @@ func (f *facts) add(name, value string) {
 // leastValue is the minimum width of the column of values.
 const leastValue = 30
 
+// Render renders the table at the width that the longest name leaves.
 func (f *facts) Render() string {
 	width := max(f.width-f.name-columnGap, leastValue)
 	f.SetColumnConfigs([]table.ColumnConfig{{Number: 2, WidthMax: width, WidthMaxEnforcer: text.WrapSoft}})
@@ -171,7 +188,8 @@ func plural[N int | int64 | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// describeTTL describes a defaultTtl.
+// describeTTL describes a defaultTtl, where 0 stands for absent: off, per document for -1,
+// else a duration.
 func describeTTL(seconds int64) string {
 	switch {
 	case seconds == 0:

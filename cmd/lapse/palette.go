@@ -13,9 +13,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// palette colours text if it is true.
+// palette colours text if it is true. Commands pass it along instead of asking for the
+// terminal again, so that a text has its colours everywhere or nowhere.
 type palette bool
 
+// paint returns text in colors. The sequences have no width: measure with textWidth.
 func (p palette) paint(text string, colors ...color.Color) string {
 	if !p {
 		return text
@@ -25,10 +27,13 @@ func (p palette) paint(text string, colors ...color.Color) string {
 
 func (p palette) faint(text string) string { return p.paint(text, color.Faint) }
 
-// eventType colours a type by its effect on the document.
+// eventType colours a type by its effect on the document, and pads it to the longest name.
+// Padding after colouring would count the escape sequences.
 func (p palette) eventType(t schema.EventType) string {
 	text := fmt.Sprintf("%-18s", t)
 	switch t {
+	// Green begins a life, magenta and yellow end or restrict it, cyan goes on with it, red
+	// is a refusal; blue is what concerns a collection.
 	case schema.DocumentCreated:
 		return p.paint(text, color.FgGreen)
 	case schema.DocumentReplaced, schema.DocumentTouched:
@@ -65,8 +70,10 @@ func (p palette) pretty(body []byte) []byte {
 	}))
 }
 
-// printable escapes control characters as in JSON, so that a document cannot send
-// escape sequences to the terminal.
+// printable escapes control characters as in JSON, so that a document cannot send escape
+// sequences to the terminal: to move the cursor, to set the title, or to make a refused
+// line look accepted. The line end stays. C1 controls (U+0080 to U+009F) are control
+// characters for unicode.IsControl, too.
 func printable(s string) string {
 	control := func(r rune) bool { return r != '\n' && unicode.IsControl(r) }
 	if strings.IndexFunc(s, control) < 0 {

@@ -8,7 +8,21 @@ import (
 	"strings"
 )
 
-// celToken matches a token of a CEL expression, or a comment. A raw string has no escapes.
+// A parameter that a condition does not use is most likely misspelt, and the condition then
+// compares with nothing: `--where 'doc.n > params.min' --param mni=5` would match no
+// document, silently. The contract makes it exit 2. The server refuses the other half, a
+// name that the condition uses and params lacks.
+//
+// The condition is CEL, and a client should not need a CEL parser for that. Tokens are
+// enough, as long as doubt means "used": a false alarm would refuse a right command.
+//
+//	params.min  params["min"]     use min
+//	size(params)                  may use any: no error
+//	doc.params.min                uses none: params is a member of doc
+
+// celToken matches a token of a CEL expression, or a comment. The order of the alternatives
+// counts: comments before operators, raw strings (r"…", without escapes) before strings,
+// triple quotes before single ones.
 var celToken = regexp.MustCompile(`(?s)//[^\n]*|` +
 	`[bB]?[rR](?:""".*?"""|'''.*?'''|"[^"]*"|'[^']*')|` +
 	`[bB]?(?:"""(?:\\.|.)*?"""|'''(?:\\.|.)*?'''|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|` +
@@ -17,7 +31,8 @@ var celToken = regexp.MustCompile(`(?s)//[^\n]*|` +
 // nameToken matches a token that may be the name of a parameter, or its quotes.
 var nameToken = regexp.MustCompile(`^(?:[A-Za-z_]\w*|"[^"\\]*"|'[^'\\]*')$`)
 
-// operandEnd matches the last token of an operand, which a member may follow.
+// operandEnd matches the last token of an operand, which a member may follow: in
+// `doc.params` the dot selects a member, and that is no parameter.
 var operandEnd = regexp.MustCompile(`[\w)\]}"']$`)
 
 // unusedParam returns the first parameter that a condition does not use, "" if there is none.

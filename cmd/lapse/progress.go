@@ -8,8 +8,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// progress is a progress bar on standard error. It appears only on a terminal, and
-// only once the work has taken a second. Its methods are safe for concurrent use.
+// progress is a progress bar on standard error. It appears only on a terminal, and only
+// once the work has taken a second: a bar for less would flash. Its methods are safe for
+// concurrent use; a goroutine of its own draws the bar ten times a second, so a step costs
+// no more than a lock.
 type progress struct {
 	steps tracker.Tracker
 	shows *time.Timer // nil if standard error is no terminal
@@ -25,6 +27,7 @@ func newProgress(stderr io.Writer, label string, total int64) *progress {
 	return showProgress(stderr, label, total, time.Second)
 }
 
+// showProgress returns a progress that appears on w after delay.
 func showProgress(w io.Writer, label string, total int64, delay time.Duration) *progress {
 	p := &progress{steps: tracker.Tracker{Message: label, Total: total, AutoStopDisabled: true}, shown: make(chan struct{}), w: w}
 	p.shows = time.AfterFunc(delay, func() {
@@ -47,7 +50,8 @@ func (p *progress) Add(n int64) { p.steps.Increment(n) }
 // Set sets how many steps are done.
 func (p *progress) Set(n int64) { p.steps.SetValue(n) }
 
-// Done removes the bar.
+// Done removes the bar, and returns once nothing draws it any more: what is printed next
+// begins on a clean line. It erases the line above the cursor, which is that of the bar.
 func (p *progress) Done() {
 	if p.shows == nil || p.shows.Stop() {
 		return // it never appeared

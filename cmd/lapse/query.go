@@ -12,6 +12,17 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
+// query, document list and due are one command with different flags: due reads the expiry
+// index, the others all documents or an index of the condition.
+//
+// A query without a limit is dangerous for a person, and a silent limit is dangerous for a
+// script. So it prints 100 documents unless told otherwise, and then a script gets exit 1
+// if there were more: it cannot mistake a part for all. A person gets a line, and so does a
+// script that has chosen --limit.
+//
+// The cursor of a page is printed with every failure in the middle, so that a long output
+// can go on where it has stopped.
+
 func newQueryCommand(a *app) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
@@ -60,7 +71,8 @@ the member _deadline, unix seconds. It reads the expiry index, not the whole col
 	return runQuery(a, cmd, &conn)
 }
 
-// runQuery gives a command the flags of a query, lets it run one, and returns it.
+// runQuery gives a command the flags of a query, lets it run one, and returns it. It finds
+// out by the name of the command which flags there are (queryFlags.addFlags).
 func runQuery(a *app, cmd *cobra.Command, conn *connection) *cobra.Command {
 	var f queryFlags
 	out := a.addOutputFlag(cmd)
@@ -88,7 +100,7 @@ func runQuery(a *app, cmd *cobra.Command, conn *connection) *cobra.Command {
 	return cmd
 }
 
-// count prints the number of matching documents.
+// count prints the number of matching documents, a line with nothing else.
 func (out *output) count(ctx context.Context, coll *client.Collection, opts []client.QueryOption, explain bool) error {
 	var plan client.Plan
 	if explain {
@@ -104,8 +116,9 @@ func (out *output) count(ctx context.Context, coll *client.Collection, opts []cl
 	return out.plan(plan, "")
 }
 
-// query prints the matching documents, page by page. Unless the caller has chosen how many, it
-// is an error if a file or program gets only the first of them.
+// query prints the matching documents, page by page. Unless the caller has chosen how many,
+// it is an error if a file or program gets only the first of them. Pages already printed
+// stay printed when a later one fails.
 func (out *output) query(ctx context.Context, coll *client.Collection, opts []client.QueryOption, f queryFlags, chosen bool) error {
 	var plan client.Plan
 	if f.explain {
@@ -151,7 +164,8 @@ func incomplete(ctx context.Context, err error, printed int, cursor string) erro
 	return fmt.Errorf("%w; %s printed: continue with --cursor %s", err, plural(printed, "document"), cursor)
 }
 
-// plan prints the plan of a query and the next cursor on standard error.
+// plan prints the plan of a query and the next cursor on standard error: for programs as
+// one line of JSON in the form of the contract's reply, for people in words.
 func (out *output) plan(plan client.Plan, cursor string) error {
 	if out.forPeople() {
 		_, err := fmt.Fprintln(out.stderr, printable(describePlan(plan, cursor)))
@@ -173,6 +187,8 @@ func (out *output) plan(plan client.Plan, cursor string) error {
 	return e.Encode(line)
 }
 
+// describePlan describes a plan, as in "index /customer; 120 scanned, 100 returned". Many
+// scanned for few returned means that an index is missing.
 func describePlan(plan client.Plan, cursor string) string {
 	text := "no index"
 	if plan.Index != "" {

@@ -14,7 +14,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// queryFlags are the flags of query.
+// queryFlags are the flags of query, list and due; addChoice and addIDPrefix alone are also
+// those of commands for many documents.
 type queryFlags struct {
 	params, idPrefix, cursor   string
 	where                      []string
@@ -64,7 +65,9 @@ func (f *queryFlags) addIDPrefix(flags *pflag.FlagSet) {
 // deadlinesUsage is the usage of --deadlines, which a document has as a reply and in a query.
 const deadlinesUsage = "add the members _deadline, unix seconds or null, _rule, and _hold of a held document"
 
-// options returns the flags as options of the query.
+// options returns the flags as options of the query, or a usage error for those that
+// contradict each other. Parameters that the condition does not use are refused here, too:
+// the server takes no notice of them.
 func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	given := cmd.Flags().Changed
 	if f.count {
@@ -134,8 +137,12 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	return append(opts, client.FromCursor(f.cursor)), nil
 }
 
-// condition returns the condition that all of --where are, "" for none. Each ends on its line,
-// since a comment does.
+// condition returns the condition that all of --where are, "" for none. Each ends on its
+// line, since a comment does:
+//
+//	--where 'doc.a > 1 // big' --where doc.b   →   (doc.a > 1 // big
+//	) && (doc.b
+//	)
 func (f *queryFlags) condition() string {
 	if len(f.where) < 2 {
 		return strings.Join(f.where, "")
@@ -143,13 +150,16 @@ func (f *queryFlags) condition() string {
 	return "(" + strings.Join(f.where, "\n) && (") + "\n)"
 }
 
-// parameters merges --params and every --param.
+// parameters merges --params and every --param; given says whether the former was. A name
+// twice is an error, in either flag or across both. A value of --param that is no JSON is a
+// string: min=100 is a number, c=C1 a string, and c='"100"' the string 100.
 func (f *queryFlags) parameters(given bool) (map[string]json.RawMessage, error) {
 	var params map[string]json.RawMessage
 	if given {
 		if err := json.Unmarshal([]byte(f.params), &params); err != nil || params == nil {
 			return nil, usageErrorf(`--params %.80q: give a JSON object like {"min":100}`, f.params)
 		}
+		// json.Unmarshal keeps the last of two members with one name.
 		members := 0
 		values.Value(f.params).Members(func([]byte, values.Value) bool { members++; return true })
 		if members > len(params) {
@@ -176,7 +186,8 @@ func (f *queryFlags) parameters(given bool) (map[string]json.RawMessage, error) 
 	return params, nil
 }
 
-// pointer returns a path, a.b or /a/b, as a JSON pointer.
+// pointer returns a path, a.b or /a/b, as a JSON pointer (RFC 6901). A ~ in the dotted form
+// stands for itself, so it becomes ~0; the other form is a pointer already.
 func pointer(flag, path string) (string, error) {
 	if strings.HasPrefix(path, "/") {
 		return path, nil

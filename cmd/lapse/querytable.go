@@ -13,6 +13,14 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
+// A table of documents has no fixed columns: each document may have other members. So rows
+// are collected, the columns are the union of their members in the order of appearance, and
+// the table is printed when mostRows are there or no more come. A longer result is several
+// tables, each with its own columns: memory stays bounded, and the first rows appear soon.
+//
+// The width of a terminal decides what is shown. Cells shrink first; then columns at the
+// right are left out, and a line at the end says how many.
+
 const (
 	// The size of one table, which is kept in memory. Further columns are not counted.
 	mostRows    = 1000
@@ -23,7 +31,8 @@ const (
 	columnGap  = 2
 )
 
-// documentPrinter prints documents: tables for people, else JSON lines.
+// documentPrinter prints documents: tables for people, else JSON lines at once. Call end
+// after the last one.
 type documentPrinter struct {
 	out     *output
 	people  bool
@@ -67,7 +76,9 @@ func (p *documentPrinter) print(items []client.Item[json.RawMessage]) error {
 	return nil
 }
 
-// add adds a row for a document, and a column for each new member.
+// add adds a row for a document, and a column for each new member. It reads tokens instead
+// of a map, which would lose the order of the members. A cell has at most the width of the
+// terminal; the rest could not be shown anyway.
 func (p *documentPrinter) add(document []byte) error {
 	d := json.NewDecoder(bytes.NewReader(document))
 	if _, err := d.Token(); err != nil { // the brace
@@ -90,6 +101,8 @@ func (p *documentPrinter) add(document []byte) error {
 			p.columns = slices.Insert(p.columns, 0, name)
 		case len(p.columns) < mostColumns:
 			p.columns = append(p.columns, name)
+		// More than mostColumns: the member has no column. Such documents are better read
+		// with --json.
 		default:
 			continue
 		}
@@ -126,7 +139,7 @@ func (p *documentPrinter) end() error {
 	return nil
 }
 
-// flush prints the pending rows as a table.
+// flush prints the pending rows as a table, and begins a new one.
 func (p *documentPrinter) flush() error {
 	if len(p.rows) == 0 {
 		return nil
@@ -163,7 +176,8 @@ func (p *documentPrinter) widths() []int {
 }
 
 // fit returns how many columns fit into a line, and the maximum width of each: columns
-// shrink to leastCell, then those on the right are left out. The first always remains.
+// shrink to leastCell, then those on the right are left out. The first, the id, always
+// remains.
 func fit(widths []int, line int) (shown, most int) {
 	taken := func(most int) int {
 		sum := -columnGap

@@ -19,6 +19,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// replay answers from an exported log, by the fold and the queries that a server uses, in a
+// temporary directory. The moment counts in two ways: no event after --until is folded, and
+// time stands at --until, or without a time at the last event. So a document past its
+// deadline at that moment is gone, as for any request.
+
 func newReplayCommand(a *app) *cobra.Command {
 	var ask replayFlags
 	cmd := &cobra.Command{
@@ -66,10 +71,12 @@ type replayFlags struct {
 }
 
 // question is one request to a replay, at a log time in ms. more reports that the answer is
-// a page of more.
+// a page of more. Questions are read from the flags before the file is, which may take
+// minutes.
 type question func(ctx context.Context, replay *offline.Replay, now int64) (answer []byte, more bool, err error)
 
-// questions returns the requests that the flags name, and the file.
+// questions returns the requests that the flags name, and the file: each --get, then
+// --query, then the digest, which is the answer if nothing was asked.
 func (f *replayFlags) questions(args []string) (all []question, file string, err error) {
 	file = args[0]
 	for _, path := range f.get {
@@ -131,7 +138,10 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 	return all, file, nil
 }
 
-// replay folds a file and answers all questions, even after one that fails.
+// replay folds a file and answers all questions, even after one that fails: the answers
+// stand in the order of the flags, failures on standard error. Events that do not fit those
+// before them, as in a log without its beginning, are left out and counted: exit 1 whatever
+// the answers.
 func (out *output) replay(ctx context.Context, name string, until position, questions []question) (err error) {
 	file, size, err := out.openInput(name)
 	if err != nil {
@@ -188,7 +198,8 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 	return refused
 }
 
-// before reports whether the position is before an event.
+// before reports whether the position is before an event, so that this event is no part of
+// what ends there. An event at exactly the position belongs to it.
 func (p position) before(e *schema.Event) bool {
 	if p.time == nil {
 		return p.seq < e.Seq
@@ -199,6 +210,7 @@ func (p position) before(e *schema.Event) bool {
 var errInterrupted = errors.New("interrupted: start it again")
 
 // foldEvents folds the events of a file up to a position, and returns their number.
+// Sequences must ascend; gaps are legal, since an export leaves internal events out.
 func foldEvents(ctx context.Context, file io.Reader, replay *offline.Replay, until position, bar *progress) (count int, err error) {
 	last := uint64(0)
 	for line, err := range schema.ReadEvents(ctx, file) {

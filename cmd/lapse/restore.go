@@ -12,6 +12,9 @@ import (
 	"github.com/lapsedb/lapse/host"
 )
 
+// newRestoreCommand restores a database from what backup has written. The backup is
+// verified as a whole before anything is changed, so a damaged one costs nothing. What it
+// would lose, events after the backup, needs --replace, and on a terminal a y.
 func newRestoreCommand(a *app) *cobra.Command {
 	var conn connection
 	var with backup.Options
@@ -79,8 +82,9 @@ interrupted, lapse refuses the database: run it again.`,
 	return cmd
 }
 
-// backupDir returns the directory of a backup. For - it unpacks standard input to a temporary
-// one, which remove removes.
+// backupDir returns the directory of a backup. For - it unpacks standard input to a
+// temporary one, which remove removes: a tar is read once, and verifying before restoring
+// needs it twice.
 func (a *app) backupDir(argument string) (dir string, remove func(), err error) {
 	if argument != "-" {
 		return argument, func() {}, nil
@@ -96,7 +100,8 @@ func (a *app) backupDir(argument string) (dir string, remove func(), err error) 
 	return dir, remove, nil
 }
 
-// checkStoreDir returns a usage error for flags of a connection beside --store-dir.
+// checkStoreDir returns a usage error for flags of a connection beside --store-dir: nobody
+// can mean both. --database names what is in the directory, and --timeout does no harm.
 func checkStoreDir(cmd *cobra.Command, storeDir string) (err error) {
 	cmd.PersistentFlags().VisitAll(func(flag *pflag.Flag) { // those of connection.addFlags
 		if flag.Changed && err == nil && storeDir != "" && flag.Name != "database" && flag.Name != "timeout" {
@@ -116,7 +121,8 @@ func (c *connection) restore(cmd *cobra.Command, dir string, m *backup.Manifest,
 	return backup.Restore(cmd.Context(), js, dir, m, with)
 }
 
-// restoreStore restores into a store directory.
+// restoreStore restores into a store directory, by an embedded NATS server at a free port.
+// One server has one replica.
 func (a *app) restoreStore(ctx context.Context, storeDir, dir string, m *backup.Manifest, with backup.Options) error {
 	o, end := a.storeOptions(storeDir)
 	defer end()

@@ -7,6 +7,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// The tree of commands, and the rules that hold for all of them: an unknown subcommand, or
+// a missing one of a group, is wrong usage, never the help with exit 0; empty arguments are
+// refused, since they come from unset variables; every text wraps at the width of the help;
+// every flag and argument completes.
+//
+// docs/flags.md, the manual pages and the completion of shells are generated from this
+// tree. So the texts of commands and flags are written once, in the files of the commands.
+
+// newRootCommand returns the tree of all commands. Cobra prints nothing by itself: errors
+// go through run, help through usage.
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lapse",
@@ -45,6 +55,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddCommand(newManCommand(), newHealthcheckCommand(a), newVersionCommand(a))
 	addHelp(root)
 	root.InitDefaultCompletionCmd()
+	// After all commands are there, also those that cobra adds.
 	walk(root, func(cmd *cobra.Command) {
 		if !cmd.Runnable() {
 			cmd.Args, cmd.RunE = noSuchCommand, needsCommand
@@ -55,7 +66,8 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// addHelp adds the command help, which refuses what is no command.
+// addHelp adds the command help. Cobra's own exits with 0 when it is asked for a command
+// that does not exist; this one refuses.
 func addHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, _ := root.Find([]string{"help"})
@@ -69,14 +81,15 @@ func addHelp(root *cobra.Command) {
 	}
 }
 
-// group returns a command that only has subcommands.
+// group returns a command that only has subcommands, such as collection.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short}
 	cmd.AddCommand(commands...)
 	return cmd
 }
 
-// isGroup reports whether a command does nothing without a subcommand.
+// isGroup reports whether a command does nothing without a subcommand. `config [COMMAND]`
+// has subcommands and runs without one, too.
 func isGroup(cmd *cobra.Command) bool {
 	return cmd.HasSubCommands() && !strings.HasSuffix(cmd.Use, " [COMMAND]")
 }
@@ -105,7 +118,9 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usageErrorf("there is no `%s %s`: see `%s --help`", cmd.CommandPath(), args[0], cmd.CommandPath())
 }
 
-// arguments refuses fewer than least or more than most arguments, and empty ones.
+// arguments refuses fewer than least or more than most arguments, and empty ones: `lapse
+// document delete sessions "$id"` with an unset variable is refused here, before anything
+// is sent.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if i := slices.Index(args, ""); i >= 0 {

@@ -19,7 +19,17 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// serveFlags are the flags of serve.
+// serve in three steps. addFlags binds flags to host.Options. complete reads the
+// environment, then checks what flags mean together; it starts nothing, so config calls it
+// as well. serve reads the console's token and the operator's key, opens the log, and runs
+// host.Run until a signal.
+//
+// host reports what happens through events, and this file alone knows how that looks: log
+// lines, the progress of a fold, the ready line, the notifications of systemd. Package host
+// has no flags and prints nothing.
+
+// serveFlags are the flags of serve, which config has, too. Most are fields of
+// host.Options; the others need reading or checking first.
 type serveFlags struct {
 	host.Options
 	database    string
@@ -132,7 +142,9 @@ func addClockFlags(flags *pflag.FlagSet, p *processor.Options) {
 }
 
 // complete adds the flags that are in the environment, completes the options, and returns
-// an error for values out of range or flags that do not go together.
+// an error for values out of range or flags that do not go together. Errors are usage
+// errors, exit 2. The environment comes first: the rest cannot tell a flag from a variable,
+// and need not.
 func (f *serveFlags) complete(flags *pflag.FlagSet, environment []string) (err error) {
 	if err := f.environment.read(flags, environment); err != nil {
 		return err
@@ -192,7 +204,8 @@ func (f *serveFlags) complete(flags *pflag.FlagSet, environment []string) (err e
 // allDatabases stands for every database of a NATS server.
 const allDatabases = "*"
 
-// parseDatabases reads NAME[,NAME…]; it returns nil for allDatabases.
+// parseDatabases reads NAME[,NAME…]; it returns nil for allDatabases, of which package host
+// asks the NATS server.
 func parseDatabases(text string) (names []schema.DatabaseName, err error) {
 	if text == allDatabases {
 		return nil, nil
@@ -219,6 +232,9 @@ func addReplicasFlag(flags *pflag.FlagSet, to *int, usage string) {
 	choiceVar(flags, to, "replicas", 0, usage, 1, 3)
 }
 
+// serve runs the databases until ctx ends. Errors before the log is open are plain lines,
+// as those of other commands. log.close comes before the last line, so that lines which the
+// limit held back do not follow it.
 func (a *app) serve(ctx context.Context, f serveFlags, flags *pflag.FlagSet) (err error) {
 	if f.Console, err = f.console.options(); err != nil {
 		return err
@@ -256,7 +272,9 @@ func (a *app) hangUp(ctx context.Context, f serveFlags) (stop func()) {
 	return stop
 }
 
-// hostEvents returns a function that writes what happens to the log.
+// hostEvents returns a function that writes what happens to the log. host calls it from
+// several goroutines. Doing is the activity that is named if serve hangs at its end;
+// Failing ends the process with the error.
 func (a *app) hostEvents(f *serveFlags, log *serverLog, manager *serviceManager) func(host.Event) {
 	var bar *progress
 	return func(e host.Event) {
@@ -290,6 +308,9 @@ func (a *app) hostEvents(f *serveFlags, log *serverLog, manager *serviceManager)
 }
 
 // readyLine says what is served, where, in which roles, and how long the log is kept.
+// Programs read the addresses from it; serverLog.ready writes the word ready before it.
+//
+//	database main at nats://127.0.0.1:4222, kept in data, the log for ever, console: http://…
 func readyLine(f *serveFlags, ready host.Ready) string {
 	var names []string
 	var role observe.Role

@@ -14,6 +14,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// newSimulateCommand is the contract's simulate: mutations in, the log out, with no clock
+// but the times of the input.
 func newSimulateCommand(a *app) *cobra.Command {
 	var until string
 	cmd := &cobra.Command{
@@ -46,6 +48,8 @@ year 9999: documents that expire later stay.`,
 	return cmd
 }
 
+// simulate runs a file. The events before a faulty line are printed, and the error names
+// the line.
 func (a *app) simulate(ctx context.Context, name string, until *time.Time) error {
 	in, size, err := a.openInput(name)
 	if err != nil {
@@ -75,7 +79,8 @@ func (a *app) simulate(ctx context.Context, name string, until *time.Time) error
 	return err
 }
 
-// newSimulation returns a simulation, with the history that restores need.
+// newSimulation returns a simulation, with the history that restores need if there may be
+// any. The caller calls closeHistory, which removes its file.
 func newSimulation(emit func(*schema.Event) error, restores bool) (s *machine.Simulation, closeHistory func(), err error) {
 	if !restores {
 		s, err = machine.NewSimulation(emit)
@@ -92,7 +97,9 @@ func newSimulation(emit func(*schema.Event) error, restores bool) (s *machine.Si
 	return s, func() { _ = history.close() }, nil
 }
 
-// simulate runs the mutations of a file, until nothing is left to expire if until is nil. Reading, deciding and writing overlap.
+// simulate runs the mutations of a file, until nothing is left to expire if until is nil.
+// Reading, deciding and writing overlap: ReadMutations reads ahead, and emit is an
+// eventWriter. All that is due at a time happens before the next mutation at or after it.
 func simulate(ctx context.Context, simulation *machine.Simulation, in io.Reader, until *time.Time, bar *progress) error {
 	for line, err := range schema.ReadMutations(ctx, in) {
 		if err == nil && until != nil && line.At.After(*until) {

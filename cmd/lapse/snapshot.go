@@ -17,6 +17,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Snapshots of the projection. create, list and verify are requests, which lapse serve
+// answers. restore works on the files of a stopped one: it replaces the projection, or with
+// --new-log the log, too. It is the only command here that writes below --store-dir, and
+// takes its lock for that.
+
 func newSnapshotCommand(a *app) *cobra.Command {
 	cmd := group("snapshot", "Create, list, verify and restore snapshots",
 		newSnapshotCreateCommand(a),
@@ -28,9 +33,11 @@ func newSnapshotCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// snapshotTimeout is the timeout of snapshot requests.
+// snapshotTimeout is the timeout of snapshot requests: each reads or writes the whole
+// projection.
 const snapshotTimeout = time.Hour
 
+// newSnapshotCreateCommand asks for a snapshot now, and prints it once it was read back.
 func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{Use: "create", Short: "Create a snapshot now and verify it", Example: "  lapse snapshot create", Args: arguments(0, 0)}
@@ -47,6 +54,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// newSnapshotListCommand lists snapshots. Faults of unsound ones stand below the table.
 func newSnapshotListCommand(a *app) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{Use: "list", Short: "List snapshots, newest first", Example: "  lapse snapshot list", Args: arguments(0, 0)}
@@ -81,6 +89,7 @@ func newSnapshotListCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// showMillis formats a log time for people, "" for none.
 func showMillis(ms int64) string {
 	if ms == 0 {
 		return ""
@@ -95,6 +104,9 @@ func listSnapshots(ctx context.Context, conn *connection) ([]json.RawMessage, er
 	return list.Snapshots, err
 }
 
+// newSnapshotVerifyCommand reads a snapshot back, the newest one without an argument. It
+// prints the result in any case, and exits with 1 if the snapshot is not sound, for cron
+// jobs.
 func newSnapshotVerifyCommand(a *app) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
@@ -162,6 +174,7 @@ type restoreFlags struct {
 	external externalFlags
 }
 
+// newSnapshotRestoreCommand restores a projection, and says which snapshot it is.
 func newSnapshotRestoreCommand(a *app) *cobra.Command {
 	var f restoreFlags
 	cmd := &cobra.Command{
@@ -226,6 +239,7 @@ func (f *restoreFlags) check() error {
 	return f.external.check()
 }
 
+// restoreSnapshot restores the snapshot with a sequence, the newest sound one for 0.
 func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (schema.Snapshot, error) {
 	database, err := schema.ParseDatabaseName(f.database)
 	if err != nil {

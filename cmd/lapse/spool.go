@@ -11,8 +11,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// spool keeps the log of a simulation in a temporary file, for restores. It is
-// machine.Log.
+// spool keeps the log of a simulation in a temporary file, for restores. It is machine.Log:
+// a restore looks up the last event of a document and walks back to the one with its
+// content.
+//
+// The file has the events as JSON lines without line ends, one after the other; ends says
+// where each begins and ends, since sequences of a simulation count from 1 without gaps.
+// Memory grows by 8 bytes an event and an entry of last for each id that ever was, disk by
+// the whole log. So simulate makes one only for input that may restore. It is not safe for
+// concurrent use.
 type spool struct {
 	file    *os.File
 	out     *bufio.Writer
@@ -22,7 +29,8 @@ type spool struct {
 	scratch []byte
 }
 
-// newSpool returns a spool that passes events on to next.
+// newSpool returns a spool that passes events on to next, after it has stored them. close
+// removes the file.
 func newSpool(next func(*schema.Event) error) (*spool, error) {
 	file, err := os.CreateTemp("", "lapse-simulate-")
 	if err != nil {
@@ -33,7 +41,8 @@ func newSpool(next func(*schema.Event) error) (*spool, error) {
 
 func (s *spool) close() error { return errors.Join(s.file.Close(), os.Remove(s.file.Name())) }
 
-// add appends an event.
+// add stores an event and passes it on. It has the type of the emit function of a
+// simulation.
 func (s *spool) add(e *schema.Event) error {
 	s.scratch = e.AppendJSON(s.scratch[:0])
 	if _, err := s.out.Write(s.scratch); err != nil {
@@ -53,14 +62,19 @@ func (s *spool) start(i int) int64 {
 	return s.ends[i-1]
 }
 
+// Last returns the sequence of the last event of a document, 0 if there is none.
+// CollectionDeleted does not count: the last event of each document has what a restore
+// needs.
 func (s *spool) Last(name schema.CollectionName, id schema.DocumentID) (uint64, error) {
 	return s.last[string(name)+"\x00"+string(id)], nil
 }
 
+// Event reads an event back; nil if the sequence is beyond the log.
 func (s *spool) Event(seq uint64) (*schema.Event, error) {
 	if seq == 0 || seq > uint64(len(s.ends)) {
 		return nil, nil
 	}
+	// The event may still be in the buffer.
 	if err := s.out.Flush(); err != nil {
 		return nil, err
 	}
@@ -73,7 +87,8 @@ func (s *spool) Event(seq uint64) (*schema.Event, error) {
 	return e, err
 }
 
-// mentions reports whether a file has a text, and rewinds it.
+// mentions reports whether a file has a text, and rewinds it. It reads 1 MiB at a time and
+// keeps the last len(text) bytes of each block, since the text may lie across two.
 func mentions(file *os.File, text string) (bool, error) {
 	found := false
 	block := make([]byte, 1<<20)

@@ -7,8 +7,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// configuration returns what serve logs first: the version, where it listens, and the options
-// that are not defaults.
+// configuration returns what serve logs first: the version, where it listens, and the
+// options that are not defaults. A log that somebody sends with a question then says how
+// lapse was started. Addresses are there even if they are defaults, since the first
+// question is where it listens.
+//
+//	msg="lapse starts" version=0.4.0 listen=127.0.0.1:4222 options.retain=30d
 func (f *serveFlags) configuration(flags *pflag.FlagSet) (attrs []any) {
 	add := func(to *[]any, name, value string) {
 		if value != "" {
@@ -37,6 +41,7 @@ func (f *serveFlags) loggable(flag *pflag.Flag) string {
 	switch flag.Name {
 	case "nats-url":
 		return userInfo.ReplaceAllString(f.inForce(flag), "//")
+	// Whoever reads the log learns that there are users, but not which.
 	case "user", "operator-nkey":
 		return hidden
 	}

@@ -21,7 +21,17 @@ import (
 	"github.com/lapsedb/lapse/host"
 )
 
-// statusCommand asks for the status, with --watch again and again over one connection.
+// status asks one of three: any process that serves the database (a request over NATS),
+// every process (--all), or one process at its --metrics address over HTTP (--of). The last
+// needs no NATS and tells whether that process is ready, so it serves as a healthcheck:
+// exit 1 with the reasons.
+//
+// For programs a page is the reply as it came; for people it is a table (statuspage.go).
+// --watch repeats it over one connection, and keeps what it needs from the page before: the
+// end of each log, for the rate.
+
+// statusCommand asks for the status, with --watch again and again over one connection. One
+// goroutine uses it.
 type statusCommand struct {
 	*output
 	conn connection
@@ -101,7 +111,8 @@ address over HTTP, without NATS, as a healthcheck: if that process, or its datab
 	return cmd
 }
 
-// page asks, and returns what to print, also with an error if a part is missing.
+// page asks, and returns what to print, also with an error if a part is missing, such as
+// one process of several.
 func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
 	if s.of == "" && s.lapse == nil {
 		lapse, hangUp, err := s.conn.open(ctx)
@@ -157,8 +168,8 @@ func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
 	return []byte(strings.Join(pages, "\n")), nil
 }
 
-// process asks the process with a --metrics address. It fails with the reasons if that
-// is not ready.
+// process asks the process with a --metrics address. It fails with the reasons if that is
+// not ready. /readyz comes first: its reasons say why there is no useful status.
 func (s *statusCommand) process(ctx context.Context) (text []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.conn.timeout)
 	defer cancel()
@@ -183,7 +194,8 @@ func (s *statusCommand) process(ctx context.Context) (text []byte, err error) {
 }
 
 // httpGet sends a GET over a connection of its own, without http.Client: when a server
-// speaks first, as NATS does, http.Client prints its text and loses the error.
+// speaks first, as NATS does, http.Client prints its text and loses the error. It reads at
+// most 1 MiB. Errors say that there is no lapse, or that something else answers.
 func httpGet(ctx context.Context, network, address, path string) (code int, body []byte, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err == nil {
@@ -208,7 +220,8 @@ func httpGet(ctx context.Context, network, address, path string) (code int, body
 	return response.StatusCode, body, nil
 }
 
-// checkAddress returns a usage error unless address is HOST:PORT.
+// checkAddress returns a usage error unless address is HOST:PORT. The host may be empty,
+// and port 0 is legal: what they mean is up to the listener.
 func checkAddress(flag, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {

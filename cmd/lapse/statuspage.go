@@ -15,8 +15,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// statusPage renders a status for people; rate is the growth of its log. Numbers that
-// should be 0 are red if they are not.
+// statusPage renders a status for people; rate is the growth of its log, such as ", 120/s",
+// or "". Numbers that should be 0 are red if they are not. Groups of lines answer one
+// question each: who answers, what is stored, what the log does.
 func (out *output) statusPage(s client.Status, rate string) string {
 	p := out.palette()
 	alarm := func(n int64) string {
@@ -86,7 +87,8 @@ func (p palette) objective(o *client.LatenessObjective) string {
 	return p.paint(text, color.FgRed)
 }
 
-// storage describes the space of the streams, red if an operator should give them more.
+// storage describes the space of the streams, red if an operator should give them more. The
+// limit is that which is reached first: of a stream, an account, or the disk.
 func (p palette) storage(s *client.Storage) string {
 	text := nearSize(s.LogBytes)
 	if s.MutationsBytes > 0 {
@@ -106,7 +108,8 @@ func (p palette) storage(s *client.Storage) string {
 	return text
 }
 
-// memoryUse describes the memory of the process.
+// memoryUse describes the memory of the process: what the machine counts as resident, and
+// of what that mostly consists.
 func memoryUse(m *client.Memory) string {
 	text := nearSize(uint64(m.ResidentBytes))
 	if m.LimitBytes > 0 {
@@ -127,10 +130,13 @@ func nearSize(bytes uint64) string {
 	return fmt.Sprintf("%.1f %s", size, sizeUnits[unit])
 }
 
+// ms formats milliseconds: 1500 is 1.5s.
 func ms(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
 
 // processesPage renders a row for each process; if there are several databases, with its
-// database instead of its version.
+// database instead of its version. A process that did not answer has question marks and a
+// red line with the reason, and so has a database without exactly one writer: none for
+// long, or two, is what an operator has to look into.
 func (out *output) processesPage(all []client.Process) ([]byte, error) {
 	several := all[0].Database != all[len(all)-1].Database // they are sorted
 	if !out.forPeople() {

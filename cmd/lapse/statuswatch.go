@@ -16,7 +16,9 @@ const (
 )
 
 // repeat shows the status every interval until ctx is done, which is no error. It shows
-// failed requests and continues.
+// failed requests and continues: --watch is for times in which something fails. On a
+// terminal each page replaces the one before on the alternate screen, which is left at the
+// end as it was found; elsewhere pages follow each other.
 func (s *statusCommand) repeat(ctx context.Context) error {
 	screen := s.forPeople()
 	if screen {

@@ -10,8 +10,13 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// serviceManager tells the service manager that has started serve when it is ready, that it
-// stops, and, if it asks for that, time and again that serve makes progress.
+// serviceManager speaks the protocol of sd_notify(3) with the service manager that has
+// started serve: READY=1 once requests are answered, so that units ordered after lapse find
+// it; STOPPING=1 when it begins to stop; and WATCHDOG=1 while it makes progress, if the
+// unit has a WatchdogSec. Without NOTIFY_SOCKET all of it does nothing.
+//
+// A failed notification is a warning: databases are served whether or not systemd hears of
+// it.
 type serviceManager struct {
 	notify func(state string) error // does nothing without a service manager
 	logger *slog.Logger
@@ -25,7 +30,9 @@ func notifySystemd(state string) error {
 	return err
 }
 
-// stops tells when ctx ends. It returns a function to be called when serve has stopped.
+// stops notifies when ctx ends. It returns a function to be called when serve has stopped,
+// which waits for the goroutine of the pings. Pings go on while serve stops: a hand-over
+// takes its time, and a watchdog that fires then would be a kill.
 func (m *serviceManager) stops(ctx context.Context) (stopped func()) {
 	m.end = make(chan struct{})
 	forget := context.AfterFunc(ctx, func() { m.tell(daemon.SdNotifyStopping) })
@@ -50,7 +57,9 @@ func (m *serviceManager) ready(live func() (reasons []string)) {
 }
 
 // ping pings every interval while live has no reasons, until serve has stopped. Without
-// pings the service manager kills the process and starts it again.
+// pings the service manager kills the process and starts it again. The error is logged once
+// for each time that progress stops, before the kill, since the process cannot log anything
+// after it.
 func (m *serviceManager) ping(interval time.Duration, live func() (reasons []string)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -15,7 +15,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// testFlags are the flags of test.
+// testFlags are the flags of test: those of serve that make sense without a disk and with
+// clocks of its own. The others do not exist here, so that they are wrong usage.
 type testFlags struct {
 	host.Options
 	at      string
@@ -28,6 +29,9 @@ type testFlags struct {
 // testBeginning is the default of --at.
 const testBeginning = "2000-01-01T00:00:00Z"
 
+// newTestCommand serves databases in memory, section 13 of the contract. Programs that
+// start it read one line of JSON on standard output, and nothing else is ever written
+// there.
 func newTestCommand(a *app) *cobra.Command {
 	f := testFlags{log: logFlags{level: "warn"}}
 	cmd := &cobra.Command{
@@ -70,6 +74,8 @@ databases, show and move their clocks, and remove them: see docs/testing.md.`,
 }
 
 // complete completes the options from the flags and the environment of the container image.
+// LAPSE_HEALTH_SOCKET is the only variable that test reads: an environment meant for serve
+// must not change what a test sees.
 func (f *testFlags) complete(environment []string) (err error) {
 	for _, entry := range environment {
 		if path, ok := strings.CutPrefix(entry, variable("health-socket")+"="); ok && f.HealthSocket == "" {
@@ -91,7 +97,7 @@ func (f *testFlags) complete(environment []string) (err error) {
 	return f.Check()
 }
 
-// parseBeginning reads the value of --at.
+// parseBeginning reads the value of --at: a time, unix seconds, or now.
 func parseBeginning(text string) (*host.Test, error) {
 	if text == "now" {
 		return &host.Test{At: time.Now(), Runs: true}, nil
@@ -106,6 +112,8 @@ func parseBeginning(text string) (*host.Test, error) {
 	return &host.Test{At: at}, nil
 }
 
+// test serves until ctx ends. The ready line is on standard output; the log on standard
+// error has none.
 func (a *app) test(ctx context.Context, f testFlags) (err error) {
 	f.console.given = true
 	if f.Console, err = f.console.open(f.NoAuth); err != nil {
@@ -139,7 +147,8 @@ func (a *app) test(ctx context.Context, f testFlags) (err error) {
 	return errors.Join(a.host(ctx, f.Options), unread)
 }
 
-// readyJSON prints where the databases are served.
+// readyJSON prints where the databases are served, with the ports that were chosen for port
+// 0. An error ends the command: whoever started it waits for this line.
 func (a *app) readyJSON(ready host.Ready) error {
 	line, err := json.Marshal(struct {
 		Event   string `json:"event"`

@@ -11,10 +11,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// The help: cobra's template is replaced by usage, which prints flags under the headings
+// that addGroup gives them, in the order of the code instead of that of the alphabet.
+// Related flags stay together, and the connection flags, which most commands have, come
+// last.
+
 // groupAnnotation is the annotation that holds a flag's heading in the help.
 const groupAnnotation = "group"
 
-// addGroup adds flags under a heading.
+// addGroup adds flags under a heading. The heading is an annotation of each flag, which
+// cobra and pflag carry along without knowing it. Flags without one stand under "Flags".
 func addGroup(to *pflag.FlagSet, heading string, add func(flags *pflag.FlagSet)) {
 	flags := newGroup()
 	add(flags)
@@ -56,6 +62,7 @@ func flagGroups(cmd *cobra.Command) (groups []*flagGroup) {
 	return groups
 }
 
+// newGroup returns a flag set that keeps the order in which flags are added.
 func newGroup() *pflag.FlagSet {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.SortFlags = false
@@ -76,13 +83,16 @@ func wrap(long string) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// padding are the spaces with which WrapSoft fills a line.
+// padding are the spaces with which WrapSoft fills a line. Goldens of the help would have
+// them at line ends.
 var padding = regexp.MustCompile(`(?m) +$`)
 
-// forms are the values of flags that have one form in all commands.
+// forms are the values of flags that have one form in all commands. usage explains a form
+// once, below the flags that name it.
 var forms = []struct{ value, examples string }{{"DURATION", durations + "; a number alone counts seconds"}, {"SIZE", sizes}}
 
-// usage prints the usage of a command.
+// usage prints the usage of a command: the line, examples, subcommands by group, flags by
+// heading, and the forms of their values.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	line := cmd.UseLine()

@@ -11,7 +11,9 @@ import (
 	"github.com/lapsedb/lapse/host"
 )
 
-// userFlag is a repeatable flag with a user of the embedded NATS server.
+// userFlag is a repeatable flag with a user of the embedded NATS server. The flag has the
+// file of the password, never the password: arguments are visible to every user of the
+// machine.
 type userFlag struct{ to *[]host.User }
 
 func (f *userFlag) Set(text string) error {
@@ -33,7 +35,8 @@ func (f *userFlag) String() string {
 
 func (*userFlag) Type() string { return "user" }
 
-// readPassword reads the file of --password-file.
+// readPassword reads the file of --password-file, one line. Its rules on modes are those of
+// --user.
 func readPassword(file string) (string, error) {
 	password, err := host.ReadPassword(file)
 	if err != nil {
@@ -42,8 +45,10 @@ func readPassword(file string) (string, error) {
 	return password, nil
 }
 
-// withPassword is an option that adds a password to the name of the user in the addresses, or
-// else to the one that a context has.
+// withPassword is an option that adds a password to the name of the user in the addresses,
+// or else to the one that a context has. It has to come after the options that set
+// addresses. nats.go sends one login to all servers, so the name in the last address
+// counts.
 func withPassword(password string) nats.Option {
 	return func(o *nats.Options) error {
 		for i, address := range o.Servers {

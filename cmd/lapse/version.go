@@ -27,6 +27,10 @@ func init() {
 // describeBuild completes what -ldflags give by the build information: the version, without
 // the v of its tag, the commit and its date. Without a version it makes the pseudo-version
 // that Go would make of the commit. What nothing says is "".
+//
+//	release    0.4.0, commit and date by -ldflags
+//	checkout   0.0.0-20261122072509-42de0ee94d35+dirty
+//	go run     (devel)
 func describeBuild(info *debug.BuildInfo, version, commit, date string) (string, string, string) {
 	settings := make(map[string]string)
 	for _, s := range info.Settings {
@@ -75,7 +79,7 @@ func newVersionCommand(a *app) *cobra.Command {
 }
 
 // buildDate returns the time of the commit, or that of 1970 if it is unknown: what is made
-// from it is the same each time.
+// from it, such as manual pages, has the same bytes each time.
 func buildDate() time.Time {
 	t, err := time.Parse(time.RFC3339, date)
 	if err != nil {

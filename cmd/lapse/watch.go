@@ -14,6 +14,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// newWatchCommand follows the log. It has two modes: printing, which remembers nothing, and
+// acting (act.go), whose position NATS keeps under --durable. An interrupt ends either with
+// 0.
 func newWatchCommand(a *app) *cobra.Command {
 	var conn connection
 	var types, collections []string
@@ -81,7 +84,8 @@ What fails is tried again, after 0.1 s at first and after 10 s at last.`,
 }
 
 // tellTrimmed reports events that are missing between a position and the beginning of the
-// log.
+// log, as retention has removed them. It reads the first event, since a position may be a
+// time.
 func (a *app) tellTrimmed(ctx context.Context, lapse *client.Client, from position) error {
 	if first, _, err := lapse.LogBounds(ctx); err != nil || first <= 1 {
 		return err
@@ -98,6 +102,8 @@ func (a *app) tellTrimmed(ctx context.Context, lapse *client.Client, from positi
 	return nil
 }
 
+// feedOptions returns the options of a feed for --type and --collection; several of one
+// kind are alternatives.
 func feedOptions(types, collections []string) (opts []client.FeedOption) {
 	for _, name := range types {
 		opts = append(opts, client.OfType(schema.ParseEventType(name)))
@@ -109,7 +115,8 @@ func feedOptions(types, collections []string) (opts []client.FeedOption) {
 }
 
 // connectionNotices report that NATS refuses the login, and on a terminal that the
-// connection is lost or back.
+// connection is lost or back. A refusal is reported once until a connection succeeds, since
+// nats.go tries again every few seconds.
 func (a *app) connectionNotices() []nats.Option {
 	terminal, refused := a.isTerminal(a.stderr), false // nats.go calls the handlers one after the other
 	return []nats.Option{
