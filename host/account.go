@@ -17,7 +17,8 @@ var accountName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 // AccountConfig returns an account for an application with streams of its own, in the
 // syntax of NATSConfig: with a user, whose name is that of the account in lower case, and
 // all imports that clients of lapse use. It pulls from the durables, by default from one
-// with the user's name. The error is an *OptionsError.
+// with the user's name: an import has to name the stream and consumer, since NATS has no
+// wildcard for a part of a token. The error is an *OptionsError.
 func AccountConfig(account string, databases []schema.DatabaseName, durables []string) (string, error) {
 	user := strings.ToLower(account)
 	switch {

@@ -13,9 +13,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// RestoreBackup restores the database that m says, as backup.Verify has returned it, from the
-// backup in dir into o.StoreDir, which no process uses. Of the options it uses StoreDir and
-// Processor.Logger.
+// RestoreBackup restores the database that m says, as backup.Verify has returned it, from
+// the backup in dir into o.StoreDir, which no process uses. Of the options it uses StoreDir
+// and Processor.Logger.
+//
+// A restore that is interrupted must not look like a database. So a file, restoring-<db>,
+// is there from before the first change until after the last one (embedded.Restoring): a
+// start refuses the database while it is, and only another RestoreBackup goes on, from the
+// beginning. To replace, it removes the streams' files while no server runs, also those
+// that are damaged.
 func RestoreBackup(ctx context.Context, o Options, dir string, m *backup.Manifest, with backup.Options) error {
 	o.Databases = []schema.DatabaseName{m.Database}
 	if err := o.Check(); err != nil {
@@ -61,7 +67,8 @@ func RestoreBackup(ctx context.Context, o Options, dir string, m *backup.Manifes
 	return err
 }
 
-// locked calls do while no other process uses a store directory.
+// locked calls do while no other process uses a store directory. The embedded server takes
+// the lock itself, so do must not start one.
 func locked(storeDir string, do func() error) error {
 	lock, err := embedded.LockStore(storeDir)
 	if err != nil {

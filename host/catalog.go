@@ -17,7 +17,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// StoredCatalog returns the databases in a store directory that no process uses.
+// StoredCatalog returns the databases in a store directory that no process uses. It reads
+// names and sizes of files, and starts no server: a damaged store has a list, too.
 func StoredCatalog(storeDir string) (all []*catalog.Database, err error) {
 	if err := checkStore(storeDir); err != nil {
 		return nil, err
@@ -74,7 +75,12 @@ func bytesBelow(dir string) (bytes int64, err error) {
 
 // DeleteDatabase deletes a database from o.StoreDir, which no process uses, and returns the
 // names of its streams. If it is interrupted, lapse refuses the database, and another
-// DeleteDatabase deletes what remains. Of the options it uses StoreDir and Processor.Logger.
+// DeleteDatabase deletes what remains. Of the options it uses StoreDir and
+// Processor.Logger.
+//
+// As with RestoreBackup, a file says that it has begun (embedded.Deleting). Whether it may
+// be deleted is checked before that, by a server on these files; once begun, nothing is
+// checked again, as half a database cannot be read.
 func DeleteDatabase(ctx context.Context, o Options, db schema.DatabaseName) (streams []string, err error) {
 	o = o.ensureDefaults()
 	if err := checkStore(o.StoreDir); err != nil {
@@ -105,7 +111,9 @@ func DeleteDatabase(ctx context.Context, o Options, db schema.DatabaseName) (str
 	return streams, err
 }
 
-// checkDelete returns an error if a database of a store directory may not be deleted.
+// checkDelete returns an error if a database of a store directory may not be deleted: it is
+// not there, a restore of it was interrupted, its streams are damaged, or it has held
+// documents. A projection alone, without streams, holds nothing that the log would have.
 func (o Options) checkDelete(ctx context.Context, db schema.DatabaseName) error {
 	all, err := StoredCatalog(o.StoreDir)
 	if err != nil {

@@ -9,15 +9,23 @@ import (
 	"github.com/lapsedb/lapse/processor/clock"
 )
 
-// awake is the state of the two clocks when the machine last woke up, or at the start.
+// lapse needs the time since the machine booted, sleep included, to judge whether the wall
+// clock was set (package clock). Go's monotonic clock stops during sleep on Linux. The
+// system call for the other clock is made only when the wall clock has moved against Go's
+// clock: after a sleep, or when somebody set the clock. Both look the same from here, and
+// the system call tells them apart.
+
+// awake is the state of the two clocks when the machine last woke up, or at the start. It
+// is never changed, only replaced.
 type awake struct {
 	ahead time.Duration // wall clock minus Go's monotonic clock
 	slept time.Duration // not counted by Go's monotonic clock
 }
 
-// machineClock returns the wall clock and the time since boot, which includes sleep,
-// unlike Go's monotonic clock. It makes the system call for that only when the wall
-// clock has moved against Go's clock, as it has after a sleep.
+// machineClock returns the wall clock and the time since boot, which includes sleep, unlike
+// Go's monotonic clock; nil where the system does not tell it. The clock may be read from
+// many goroutines: of two that notice a sleep at the same time one stores it, and both
+// return the right time.
 func machineClock() clock.Clock {
 	began := time.Now()
 	bootedBefore, ok := sinceBoot()

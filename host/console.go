@@ -14,6 +14,11 @@ import (
 	"github.com/lapsedb/lapse/webserver"
 )
 
+// The console of lapse serve is a client of the embedded server like any other, with the
+// permissions of clients. It is one address for all databases: at / with one, at /NAME/
+// with several. Listening comes first and serving last: an address in use is found before a
+// database opens, and a page is served only once the databases answer.
+
 // Console says where a web console is served, and to whom.
 type Console struct {
 	Address string   // HOST:PORT; "" for no console
@@ -23,7 +28,7 @@ type Console struct {
 }
 
 // ConsoleServer is a console that listens, unless it has no address, or a default one that
-// is in use.
+// is in use. Close may be called in any case.
 type ConsoleServer struct {
 	Console
 	URL      string       // for a browser; "" if it does not listen
@@ -32,7 +37,8 @@ type ConsoleServer struct {
 }
 
 // Listen listens, so that a wrong address is an error before anything starts. Its error
-// says what to do.
+// says what to do. A default address that is in use is none: the ConsoleServer then does
+// not listen, and warn says so.
 func (c Console) Listen() (*ConsoleServer, error) {
 	if c.Address == "" {
 		return &ConsoleServer{}, nil
@@ -67,11 +73,14 @@ func (c *ConsoleServer) Serve(lapse *client.Client, write bool, logger *slog.Log
 	return func() { cancel(); end() }
 }
 
+// options returns the options of a console: under which names it answers, for whom, and
+// whether it may change anything.
 func (c *ConsoleServer) options(write bool) console.Options {
 	return console.Options{Hosts: c.Hosts, Token: c.Token, Write: write}
 }
 
-// movedConsoles is the consoles of databases that come and go; nil for none.
+// movedConsoles is the consoles of databases that come and go, those of lapse test; nil for
+// none, which all methods bear.
 type movedConsoles struct {
 	*console.Moved
 	nc  *nats.Conn

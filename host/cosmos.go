@@ -15,7 +15,8 @@ type Cosmos struct {
 	Key            string // account key, in base64; "" for the well-known one of the emulators
 }
 
-// CosmosServer is a gateway that listens, unless it has no address.
+// CosmosServer is a gateway that listens, unless it has no address. Listen, Serve, its
+// stop, and Close are called in this order, by one goroutine.
 type CosmosServer struct {
 	Cosmos
 	server      *cosmos.Server // nil without an address
@@ -30,6 +31,8 @@ func (c Cosmos) Listen(reload bool, logger *slog.Logger) (*CosmosServer, error) 
 	if c.URL == "" {
 		return s, nil
 	}
+	// A place for one value, taken and put back: a SIGHUP waits here until Listen knows the
+	// server, and finds it there each time.
 	opened := make(chan *cosmos.Server, 1)
 	if reload && c.CertFile != "" {
 		s.stopReloads = onReload(func() { // a SIGHUP before the gateway listens would end the process
@@ -88,7 +91,8 @@ func (s *CosmosServer) Serve(o cosmos.Options, logger *slog.Logger) (stop func()
 }
 
 // serveCosmos serves the databases of the embedded server, until end is called; none if no
-// gateway listens. names returns those that are there.
+// gateway listens. names returns those that are there. Each database has a connection of
+// its own, which the gateway opens when it is first asked for it.
 func (r *run) serveCosmos(names func() []schema.DatabaseName) (end func(), err error) {
 	if r.cosmos.server == nil {
 		return func() {}, nil

@@ -16,6 +16,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Which databases there are, for --database *, is read from what holds them: the
+// directories of the streams, or the list of streams of the server. A name that neither
+// knows cannot be meant, so "none" is an error. It is read once, at the start; a database
+// that is made later needs a restart, or a name.
+
 // databasesOf returns the sorted databases whose logs are among streams, or an error
 // if there is none in where.
 func databasesOf(streams []string, where string) (names []schema.DatabaseName, err error) {
@@ -69,8 +74,9 @@ func remoteDatabases(nc *nats.Conn) ([]schema.DatabaseName, error) {
 	return databasesOf(streams, "the NATS server at "+nc.ConnectedUrlRedacted())
 }
 
-// clockFile returns the file that stores the clock of the i-th database. The content is
-// about the machine, so it does not matter which database is the first.
+// clockFile returns the file that stores the clock of the i-th database. It stores the
+// machine's clock, so any database's file will do at a start; the first one's name does not
+// depend on which database that is.
 func clockFile(storeDir string, i int, name schema.DatabaseName) string {
 	if i == 0 {
 		return filepath.Join(storeDir, "clock")

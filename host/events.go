@@ -5,12 +5,17 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Event is something that happens in Run. Its types are the others of this file: switch
-// on them and ignore the rest.
+// Event is something that happens in Run. Its types are the others of this file: switch on
+// them and ignore the rest. One run sends them in this order, those in brackets not always;
+// NotServed may come before Started, too:
+//
+//	Doing … Opened [Folding …] Started Ready [NotServed, ServedAgain …] [Failing]
+//
+// or StoppedEarly, if the context ends before Ready.
 type Event any
 
-// Doing returns what Run is doing, whenever it is called, until the next Doing. Run may
-// hang in that.
+// Doing returns what Run is doing, whenever it is called, until the next Doing. If Run
+// hangs, it hangs there. Any goroutine may call it.
 type Doing func() string
 
 // Opened: the NATS server is open, and the databases start next.

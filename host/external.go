@@ -23,6 +23,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// An external NATS server is reached by connections with names, each with a user of its own
+// where the operator wants that (Options.External). Here they are opened, in this order:
+// the lock of the store directory, the name of this process, Log and Bulk, a connection for
+// the requests of each database, and the gate.
+//
+// Connections that belong together should be on one server of a cluster: a server that is
+// cut off then takes all of them, and the process notices, instead of being a writer that
+// no client reaches. eventlog.BringTo and KeepTogether move them, at the start and whenever
+// nats.go has reconnected one to another server.
+
 func (t *target) openExternal() error {
 	if err := t.openConnections(); err != nil {
 		return err
@@ -135,7 +145,9 @@ func logLosses(nc *nats.Conn, logger *slog.Logger) {
 	})
 }
 
-// connect opens a named connection for a database, or for several if database is "".
+// connect opens a named connection for a database, or for several if database is "". Its
+// name in the lists of NATS is "lapse main service". Errors of nats.go in the background
+// are logged, but for slow consumers, which read again what they missed.
 func (t *target) connect(name string, database schema.DatabaseName) (*nats.Conn, error) {
 	dialer := &eventlog.Dialer{}
 	options := append(eventlog.ConnectOptions(), dialer.Option(),
@@ -181,7 +193,8 @@ func inboxPrefix(name string) string {
 const nodeFile = "node"
 
 // nodeName returns the random name that the store directory keeps over restarts. It renews
-// one that is damaged.
+// one that is damaged. The name is in the lease, in status and in `lapse move`; it is
+// stored in the directory since this is what a process keeps.
 func nodeName(storeDir string, logger *slog.Logger) (string, error) {
 	path := filepath.Join(storeDir, nodeFile)
 	text, err := embedded.ReadFile(path)
@@ -189,6 +202,8 @@ func nodeName(storeDir string, logger *slog.Logger) (string, error) {
 	switch {
 	case err == nil && validNode.MatchString(name):
 		return name, nil
+	// An empty or cut file is what a power cut leaves. The other processes see a new one
+	// come and the old one go.
 	case err == nil || len(text) > 0:
 		logger.Warn("the name of this process is damaged: it has a new one", "file", path)
 	case !errors.Is(err, os.ErrNotExist):

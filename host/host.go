@@ -12,7 +12,23 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// run is one call of Run.
+// A run in order: HTTP for health and metrics, so that an orchestrator sees a start that
+// takes long; the console and the gateway listen, so that an address in use ends it before
+// anything was opened; the NATS server, embedded or external, with its connections
+// (target); then, for each database, a processor (databases). Stopping goes the other way.
+// Each step that has opened something defers its end at once, so every return closes what
+// is open and nothing else.
+//
+// What ends a run: the end of ctx, which is no error; the embedded server or a connection
+// that fails for good (target.failed, target.closed); or the failure of the last database
+// that was served (databases.lost). One of several databases that fails is started again
+// instead (hosted.go).
+//
+// Who waits for what: a processor's goroutines end in Stop, before the connections close;
+// the connections close before the embedded server shuts down.
+
+// run is one call of Run. Its fields are set in the order of run.run, and read by one
+// goroutine; monitors alone is read by HTTP handlers from the beginning.
 type run struct {
 	Options
 	monitors  monitors
@@ -35,7 +51,8 @@ func Run(ctx context.Context, o Options) error { return newRun(o).run(ctx) }
 
 func newRun(o Options) *run { return &run{Options: o.ensureDefaults()} }
 
-// run opens the addresses for HTTP and the NATS server, and serves.
+// run opens the addresses for HTTP and the NATS server, and serves. The order is that of
+// the comment above.
 func (r *run) run(ctx context.Context) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -69,6 +86,8 @@ func (r *run) run(ctx context.Context) error {
 	defer stopReloads()
 	r.at("opening NATS")
 	r.target, err = r.open()
+	// The server may have opened all the same. serve then closes it again, so that its
+	// files are in order.
 	if ctx.Err() != nil {
 		r.Events(StoppedEarly{})
 		if err != nil {
@@ -83,8 +102,9 @@ func (r *run) run(ctx context.Context) error {
 	return r.serve(ctx)
 }
 
-// reloads reads the files of the embedded NATS server again at each SIGHUP
-// once opened is called. A SIGHUP before waits for that: it would end the process.
+// reloads reads the files of the embedded NATS server again at each SIGHUP once opened is
+// called. A SIGHUP before waits for that: it would end the process. stop returns when no
+// reload runs any more, so the target may be closed.
 func (r *run) reloads(ctx context.Context) (opened, stop func()) {
 	if !r.OwnProcess || !r.Reloadable() {
 		return func() {}, func() {}
@@ -121,6 +141,8 @@ func (r *run) reload() {
 }
 
 // serve starts the databases on the open target, serves them, and closes the target.
+// Failing is sent before NATS closes: closing may hang, and then the reason is known all
+// the same.
 func (r *run) serve(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -160,7 +182,10 @@ func (r *run) serve(ctx context.Context) (err error) {
 	return r.keep(ctx, failure, leave)
 }
 
-// processorOptions returns the options that all databases have in common.
+// processorOptions returns the options that all databases have in common. An embedded
+// server is this process's own, hence no lease, atomic batches as it has them, and one
+// clock for the server's times and lapse's. With durability os a lost end of the log is
+// what a power cut may cost, and no reason to refuse the start.
 func (r *run) processorOptions() processor.Options {
 	o, t := divided(r.Processor), r.target
 	if o.Clock == nil {
@@ -202,8 +227,9 @@ func (r *run) start(ctx context.Context) (serving bool, failure error) {
 	return false, errors.New("no database can be served: see the lines above")
 }
 
-// keep serves the databases that have started, until ctx ends or nothing can be served;
-// not at all if there is a failure already. It calls leave before it stops them.
+// keep serves the databases that have started, until ctx ends or nothing can be served; not
+// at all if there is a failure already. It calls leave before it stops them: to other
+// processes this one is then gone, while it still answers.
 func (r *run) keep(ctx context.Context, failure error, leave func()) error {
 	if r.OwnProcess {
 		defer onAcceptClock(func() { r.databases.each((*processor.Processor).AcceptClock) })()
@@ -254,8 +280,8 @@ func (r *run) wait(ctx context.Context) (failure, lost error) {
 	}
 }
 
-// left returns what Run returns after a failure; stopped is what the databases returned when
-// they stopped.
+// left returns what Run returns after a failure; stopped is what the databases returned
+// when they stopped. The cause is more useful than what it brought about, which is logged.
 func (r *run) left(failure, lost, stopped error) error {
 	if failure == lost && len(r.databases.all) > 1 && !r.databases.sound() {
 		return stopped // names all databases
@@ -266,5 +292,5 @@ func (r *run) left(failure, lost, stopped error) error {
 	return failure
 }
 
-// at tells the activity.
+// at records what Run is doing.
 func (r *run) at(what string) { r.Events(Doing(func() string { return what })) }

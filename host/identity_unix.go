@@ -9,7 +9,7 @@ import (
 )
 
 // identityOf identifies a directory until the machine reboots; a copy of it has another
-// identity. It is "" if that is unknown.
+// identity: boot, device and inode. It is "" if that is unknown.
 func identityOf(dir string) string {
 	info, err := os.Stat(dir)
 	if err != nil {

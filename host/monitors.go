@@ -11,12 +11,18 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// HTTP handlers and metrics are served from before the databases are known until after the
+// last one has ended. So the list of monitors is replaced as a whole, never changed:
+// readers load a pointer and need no lock. Writers are few: the start, and under a lock of
+// theirs the databases that come and go with lapse test.
+
 // monitors holds one monitor for each database of the process. It is empty until their
 // names are known.
 type monitors struct {
 	known atomic.Pointer[[]*monitor.Monitor]
 }
 
+// set makes a monitor for each database.
 func (m *monitors) set(names []schema.DatabaseName) {
 	all := make([]*monitor.Monitor, len(names))
 	for i, name := range names {
@@ -35,6 +41,8 @@ func (m *monitors) remove(one *monitor.Monitor) {
 	m.known.Store(&all)
 }
 
+// all returns the monitors, nil while no names are known. The caller does not change the
+// slice.
 func (m *monitors) all() []*monitor.Monitor {
 	if known := m.known.Load(); known != nil {
 		return *known
@@ -70,7 +78,8 @@ func live(some []*monitor.Monitor, named bool) (reasons []string) {
 	return reasons
 }
 
-// ready returns why some databases are not ready.
+// ready returns why some databases are not ready: none of the reasons means that all of
+// them answer.
 func ready(some []*monitor.Monitor, named bool) (reasons []string) {
 	for _, one := range some {
 		for _, reason := range one.Ready() {
@@ -80,6 +89,7 @@ func ready(some []*monitor.Monitor, named bool) (reasons []string) {
 	return reasons
 }
 
+// about adds the database to a reason, if named.
 func about(one *monitor.Monitor, named bool, reason string) string {
 	if !named {
 		return reason
@@ -91,7 +101,8 @@ func about(one *monitor.Monitor, named bool, reason string) string {
 // collected, since the databases may not be known before.
 func (m *monitors) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. The monitors collect at the same time, since
+// each may ask NATS: a slow one then costs its own time, not the sum.
 func (m *monitors) Collect(metrics chan<- prometheus.Metric) {
 	var collecting sync.WaitGroup
 	for _, one := range m.all() {

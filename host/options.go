@@ -111,11 +111,12 @@ const (
 	GateClientsConnection = "gate-clients" // receives those requests
 )
 
-// MaxDatabases is the limit for one process: clients list streams in pages of 256, and
-// the gate may have 2048 subscriptions, of which it needs four for each database.
+// MaxDatabases is the limit for one process: clients list streams in pages of 256, and the
+// gate may have 2048 subscriptions, of which it needs four for each database.
 const MaxDatabases = 128
 
-// OptionsError is an error that other Options mend, and trying again does not.
+// OptionsError is an error that other Options avoid, and trying again does not: exit 2 of
+// lapse serve.
 type OptionsError struct{ message string }
 
 func (e *OptionsError) Error() string { return e.message }
@@ -124,8 +125,9 @@ func optionsErrorf(format string, args ...any) error {
 	return &OptionsError{fmt.Sprintf(format, args...)}
 }
 
-// Check returns an *OptionsError for options that do not go together. Run checks them,
-// too.
+// Check returns an *OptionsError for options that do not go together. Run checks them, too.
+// It changes nothing and starts nothing, so `lapse config` calls it. Errors name the flags
+// of lapse serve, since a library's user has the same words in Options.
 func (o Options) Check() error {
 	switch {
 	case len(o.Databases) > MaxDatabases:
@@ -157,9 +159,9 @@ func (o Options) Check() error {
 	return o.checkEmbedded()
 }
 
-// checkAddresses returns an error for an address that looks like IPv4 and is none, which
-// would be looked up as a name, and for two that are the same. What else is wrong with an
-// address, listening says.
+// checkAddresses returns an error for an address that looks like IPv4 and is none, such as
+// 127.0.0.256, which would be looked up as a name, and for two that are the same: port 0
+// never is. What else is wrong with an address, listening finds out.
 func (o Options) checkAddresses() error {
 	type listener struct {
 		flag, address, host string

@@ -20,9 +20,22 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// spreading shares the databases of this process with the others that may serve them: it folds
-// what package spread says, and hands over what another one should write. Lease and fence decide
-// who writes, whatever it does.
+// Every second or more often each process computes a plan from the replies of all (package
+// spread), and does its own part of it: it serves or ends copies, and the writer of a
+// database that belongs elsewhere hands it over. Nobody coordinates. A process with older
+// replies may compute another plan for a moment; then a database has a copy too many or too
+// few, never two writers: who writes is decided by lease and fence alone.
+//
+// What makes it calm: a copy ends only when enough others have it (spread.Covered); one
+// hand-over at a time, and after a failure none of that database for a while (failed); a
+// process that hears itself but not yet the others changes nothing (settleTime).
+
+// spreading shares the databases of this process with the others that may serve them: it
+// folds what package spread says, and hands over what another one should write. Lease and
+// fence decide who writes, whatever it does. nil is for a server without other processes.
+//
+// Goroutines: one in watch, at each tick; one for each request to move (asked);
+// peers.Process has its own. turn keeps hand-overs apart.
 type spreading struct {
 	log     *nats.Conn
 	process *peers.Process
@@ -54,7 +67,8 @@ func (r *run) newSpreading(o processor.Options) *spreading {
 	return s
 }
 
-// join has this process answer who asks for processes of lapse.
+// join makes this process answer those who ask for processes of lapse, and returns what it
+// knows of them. The databases start after that.
 func (r *run) join(ctx context.Context, o processor.Options) (*peers.Process, error) {
 	self := peers.Self{ID: o.Node, Version: o.Version, Databases: r.target.Databases, Weight: 1, Lease: o.Lease, Events: observe.LoggingEventListener(o.Logger), Twin: r.target.endAsTwin}
 	if o.ReadOnly {
@@ -83,8 +97,9 @@ func (t *term) lasted(elapsed time.Duration) time.Duration {
 	return 0
 }
 
-// start asks for the other processes, and returns when it is known which databases to fold. Call
-// stop before the databases are stopped.
+// start asks for the other processes, and returns when it is known which databases to fold.
+// Call stop before the databases are stopped: it takes this process out of the others'
+// plans while it still answers.
 func (s *spreading) start(ctx context.Context) (stop func(), err error) {
 	if s == nil {
 		return func() {}, nil
@@ -141,7 +156,8 @@ func (s *spreading) watch(ctx context.Context) {
 	}
 }
 
-// standings returns how the processes of a database stand, by their last replies.
+// standings returns how the processes of a database stand, by their last replies. An age or
+// a silence is measured by this process's clock, so clocks need not agree.
 func standings(members []peers.Member, db schema.DatabaseName) (all []spread.Standing) {
 	for _, m := range members {
 		if of, ok := m.Of(db); ok {
@@ -153,8 +169,9 @@ func standings(members []peers.Member, db schema.DatabaseName) (all []spread.Sta
 	return all
 }
 
-// step begins and ends copies, and hands one database over, if the plan says so. A process of
-// 0.3.0 can't be told to write or not to: what it serves counts as served.
+// step begins and ends copies, and hands one database over, if the plan says so. A process
+// of 0.3.0 can't be told to write or not to: what it serves counts as served. The writer is
+// never told to idle here: it hands over first, and idles in a later step.
 func (s *spreading) step(ctx context.Context, members []peers.Member) {
 	var processes []spread.Process
 	writers := spread.Writers{}
@@ -201,7 +218,8 @@ func (s *spreading) step(ctx context.Context, members []peers.Member) {
 	}
 }
 
-// wantedCopies returns the number of copies of each database.
+// wantedCopies returns the number of copies of each database, as section 12 of the contract
+// has it: all while there is one database or there are at most two processes, else two.
 func (s *spreading) wantedCopies(processes []spread.Process) int {
 	ids := make(map[string]bool)
 	for _, p := range processes {
@@ -217,7 +235,9 @@ func (s *spreading) wantedCopies(processes []spread.Process) int {
 }
 
 // handOver hands a database over, and returns when the other process writes. It takes a
-// turn of its caller.
+// turn of its caller. Before anything stops it asks the other process for an answer now:
+// its last reply may be a second old, and a database without a writer is worse than one
+// that stays.
 func (s *spreading) handOver(ctx context.Context, one *hosted, to string) (err error) {
 	p := one.running.Load()
 	if p == nil {
@@ -254,7 +274,9 @@ func (s *spreading) handOver(ctx context.Context, one *hosted, to string) (err e
 // moveTimeout is how long a hand-over may take: less than a client waits.
 const moveTimeout = 25 * time.Second
 
-// asked answers a request to hand a database over; one who does not write it is silent.
+// asked answers a request to hand a database over; only the writer answers. Others would
+// send errors that the client takes for the answer. A reply subject that is no operator's
+// gets none.
 func (s *spreading) asked(ctx context.Context, one *hosted, m *nats.Msg) {
 	p := one.running.Load()
 	if p == nil || p.Role() != observe.Writer || !schema.IsOperatorReply(m.Reply) {

@@ -20,6 +20,15 @@ import (
 
 // target is the NATS server that has the streams, embedded or external, with the
 // connections of lapse to it.
+//
+// Connections: Log appends and manages the streams, Bulk reads them (nil, and thereby Log,
+// on the embedded server), and each database has a connection for its requests. NATS
+// delivers the messages of a connection one after the other, so a processor that reads
+// slowly delays no other database. All but these are shared.
+//
+// A connection is kept from keep on: when nats.go gives it up for good, which it does after
+// few errors only, closed gets the reason and the run ends. closers close in reverse order
+// what was opened.
 type target struct {
 	Options                                                               // Databases are those of the server once it is open
 	eventlog.Connections                                                  // without Service and Stage, which are per database
@@ -41,7 +50,7 @@ type target struct {
 	closers []func()
 }
 
-// wantedPayload is the max_payload in bytes that fits the largest document with its
+// wantedPayload is the max_payload in bytes that fits the largest document, 2 MiB, with its
 // headers and reply.
 const wantedPayload = 4 << 20
 
@@ -59,7 +68,9 @@ func (t *target) close() {
 	}
 }
 
-// of returns the connections of the i-th database.
+// of returns the connections of the i-th database. With an embedded server nobody else
+// writes its streams (Only), and their files were checked before NATS opened them
+// (Checked).
 func (t *target) of(i int) eventlog.Connections {
 	c := t.Connections
 	c.Service, c.Shared = t.services[i], len(t.Databases) > 1
@@ -69,7 +80,8 @@ func (t *target) of(i int) eventlog.Connections {
 	return c
 }
 
-// hosted returns the processors to start, with the options that they have in common.
+// hosted returns the processors to start, with the options that they have in common. With
+// several databases each line of a log names its database.
 func (t *target) hosted(o processor.Options, monitors []*monitor.Monitor) (all []*hosted) {
 	logger := o.Logger
 	for i, name := range t.Databases {
@@ -87,7 +99,7 @@ func (t *target) hosted(o processor.Options, monitors []*monitor.Monitor) (all [
 	return all
 }
 
-// open opens the NATS server.
+// open opens the NATS server. After an error everything is closed again.
 func (o Options) open() (_ *target, err error) {
 	t := newTarget(o)
 	defer func() {
@@ -104,8 +116,12 @@ func (o Options) open() (_ *target, err error) {
 	return t, t.openExternal()
 }
 
+// newTarget returns a target with nothing open.
 func newTarget(o Options) *target { return &target{Options: o, closed: make(chan error, 1)} }
 
+// openEmbedded starts the embedded server, which checks the files of the streams first.
+// Known tells it how far each log went by its last acknowledgement, so that it notices a
+// lost end; an error of its configuration is one of options.
 func (t *target) openEmbedded() (err error) {
 	if t.Databases == nil {
 		if t.Databases, err = storedDatabases(t.StoreDir); err != nil {
@@ -160,7 +176,10 @@ func (t *target) openServices(connect func(schema.DatabaseName) (*nats.Conn, err
 	return nil
 }
 
-// keep stores a new connection in *as, watches it, and closes it in close.
+// keep stores a new connection in *as, watches it, and closes it in close. It takes the two
+// results of a function that connects:
+//
+//	t.keep(&t.Log)(server.ConnectLog())
 func (t *target) keep(as **nats.Conn) func(*nats.Conn, error) error {
 	return func(nc *nats.Conn, err error) error {
 		if err != nil {
@@ -191,6 +210,8 @@ func (t *target) cause(err error) error {
 }
 
 // endAsTwin ends Run because an older process has the name of this one, which it forgets.
+// Two processes with one name come of a copied store directory, as of a cloned disk; to the
+// lease and to other processes they would be one.
 func (t *target) endAsTwin(other schema.Presence) {
 	_ = os.Remove(filepath.Join(t.StoreDir, nodeFile))
 	select {
@@ -199,6 +220,7 @@ func (t *target) endAsTwin(other schema.Presence) {
 	}
 }
 
+// closedForGood returns why nats.go has closed a connection, and what to do.
 func closedForGood(nc *nats.Conn) error {
 	why := cmp.Or(nc.LastError(), nats.ErrConnectionClosed)
 	return fmt.Errorf("NATS closed the connection %q for good: %w: see the log of the NATS server, and start lapse again", nc.Opts.Name, why)

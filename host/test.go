@@ -24,6 +24,19 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// lapse test, section 13 of the contract: databases in memory, each with a clock that
+// requests move. A database is a processor like any other on the embedded server, with a
+// Timekeeper for its clock; what is special is here.
+//
+// Requests on lapse.<db>.test.> arrive on one connection. Those about one database are
+// answered one after the other, in the order of their arrival (waiting), since an open
+// after a drop has to find it gone and two moves of one clock have an order; those about
+// different databases at the same time. A queue exists while it has requests, and its
+// goroutine with it.
+//
+// all has nil for a database that opens, so that another open of it is refused; close waits
+// for requests under way before it stops the databases, so that none is opened meanwhile.
+
 // Test says where the clocks of databases in memory begin. Clients open, move and drop the
 // databases by requests on lapse.<db>.test.>; there is main at first.
 type Test struct {
@@ -40,7 +53,8 @@ type Test struct {
 // testCache is the size in bytes of the cache that all databases share.
 const testCache = 32 << 20
 
-// tests are the databases of a Test.
+// tests are the databases of a Test. mu guards closed, all and waiting, and the writers of
+// monitors; it is held for moments only, never while a database starts or stops.
 type tests struct {
 	Test
 	target    *target
@@ -57,6 +71,8 @@ type tests struct {
 	waiting map[string][]*nats.Msg                // by the database's name in the subject
 }
 
+// testDatabase is one that is open. dropped is closed when it stops, by request or at the
+// end, and ends the watch over its processor.
 type testDatabase struct {
 	name      schema.DatabaseName
 	clock     *clock.Timekeeper
@@ -145,8 +161,8 @@ func (s *tests) fail(db schema.DatabaseName, err error) {
 	}
 }
 
-// open opens a database whose clock begins at a time in Unix ms. It is empty, or begins with a
-// log, to whose end the clock moves.
+// open opens a database whose clock begins at a time in Unix ms. It is empty, or begins
+// with a log, to whose end the clock moves. After an error there is no such database.
 func (s *tests) open(name schema.DatabaseName, at int64, log iter.Seq2[schema.Line, error]) (_ *testDatabase, err error) {
 	if err := s.reserve(name); err != nil {
 		return nil, err
@@ -210,6 +226,8 @@ func (s *tests) reserve(name schema.DatabaseName) error {
 	return nil
 }
 
+// start starts a processor on an in-memory projection. A failure of it, or of its
+// connection, ends the run: a test needs to fail, not to wait.
 func (s *tests) start(db *testDatabase, log iter.Seq2[schema.Line, error]) (*processor.Processor, error) {
 	o := s.options.InMemory()
 	o.Database, o.Dir, o.Monitor, o.Timekeeper = db.name, "projection", db.monitor, db.clock
@@ -233,7 +251,9 @@ func (s *tests) start(db *testDatabase, log iter.Seq2[schema.Line, error]) (*pro
 	return p, nil
 }
 
-// drop removes a database with its streams and their consumers.
+// drop removes a database with its streams and their consumers. First the gate lets clients
+// no longer read its log, then its processor ends, then the streams go, of which the
+// processor would report the loss.
 func (s *tests) drop(db *testDatabase) error {
 	s.target.server.RemoveDatabase(db.name)
 	s.stop(db)
@@ -288,7 +308,7 @@ func (s *tests) answerAll(name string) {
 	}
 }
 
-// answer answers a request.
+// answer answers a request, by the form of section 3: status header, error body, sequence.
 func (s *tests) answer(m *nats.Msg, token string) {
 	r := testReply{by: s.target.services[0]}
 	name, err := schema.ParseDatabaseName(token)
@@ -335,7 +355,8 @@ type (
 	}
 )
 
-// do does what a request asks for, and fills in the reply.
+// do does what a request asks for, and fills in the reply. The body is checked before the
+// database is looked up, as for other requests.
 func (s *tests) do(r *testReply, name schema.DatabaseName, operation string, data []byte) (err error) {
 	var at *int64
 	var move schema.ClockMove
@@ -390,7 +411,8 @@ func (s *tests) beginning(at *int64) int64 {
 	return s.At.UnixMilli()
 }
 
-// advance moves the clock.
+// advance moves the clock, and returns when all that is due by then is in the log and
+// folded. It ends with ctx, the end of the run, not with the client that asked.
 func (db *testDatabase) advance(ctx context.Context, by schema.ClockMove) (moved, error) {
 	now := db.clock.Millis()
 	move := &processor.Move{To: now, Due: by.Due}

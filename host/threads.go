@@ -18,8 +18,9 @@ const (
 	writingLook     = 100 * time.Millisecond // the interval
 )
 
-// widen raises GOMAXPROCS while the counters events and requests both grow, until stop
-// is called. It does nothing if the environment sets GOMAXPROCS.
+// widen raises GOMAXPROCS while the counters events and requests both grow, until stop is
+// called. It does nothing if the environment sets GOMAXPROCS. It lowers only after
+// writingFor intervals, since each change stops the world for a moment.
 func widen(events, requests func() uint64) (stop func()) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return func() {}
@@ -41,8 +42,9 @@ func widen(events, requests func() uint64) (stop func()) {
 	return func() { end(); runtime.GOMAXPROCS(few) }
 }
 
-// eachInterval calls look after each interval with the growth of two counters in it, until stop
-// is called.
+// eachInterval calls look after each interval with the growth of two counters in it, until
+// stop is called. A counter that falls, as when a database fails, grows by a huge number
+// once; look must bear that. stop returns when look runs no more.
 func eachInterval(interval time.Duration, events, requests func() uint64, look func(events, requests uint64)) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -26,6 +26,15 @@ import (
 	"github.com/lapsedb/lapse/webserver"
 )
 
+// Health has three answers, for those who act on them differently. /healthz: only a restart
+// helps, for a supervisor; one database that makes progress is reason enough not to
+// restart. /readyz: all databases answer, for a load balancer. /status: how things are, for
+// people. Each gives plain text or, by Accept, JSON (Readiness), 200 or 503, and names
+// reasons in one line each. ?database=NAME restricts all of them.
+//
+// None of them asks NATS but /status, for statusPatience: a check that hangs with NATS
+// would have the process killed for the fault of another.
+
 // serveWatchers serves HTTP at Metrics and HealthSocket, if given, until stop is called:
 // /healthz and /readyz for orchestrators and load balancers, /status for people, and at
 // Metrics /metrics for Prometheus, and / for those who look what is there.
@@ -47,8 +56,9 @@ func (r *run) serveWatchers() (stop func(), err error) {
 	return func() { stopMetrics(); stopHealth() }, nil
 }
 
-// ServeMetrics serves mux at an address, HOST:PORT, until stop is called, and at its /metrics
-// the metrics of collector, of Go and of the process.
+// ServeMetrics serves mux at an address, HOST:PORT, until stop is called, and at its
+// /metrics the metrics of collector, of Go and of the process. The registry is its own, so
+// a program that embeds lapse keeps its default one.
 func ServeMetrics(address string, collector prometheus.Collector, mux *http.ServeMux, logger *slog.Logger) (stop func(), err error) {
 	listener, err := webserver.Listen("tcp", address)
 	if err != nil {
@@ -89,7 +99,9 @@ func (r *run) serveHealth() (stop func(), err error) {
 	return webserver.Serve(listener, watchers(&r.monitors), "health", r.Processor.Logger), nil
 }
 
-// listenUnix listens at path, instead of a process that ended without removing its socket.
+// listenUnix listens at path, instead of a process that ended without removing its socket:
+// nobody accepts there (ECONNREFUSED). A socket that answers belongs to a process that
+// runs, and any other file is not ours to remove.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != fs.ModeSocket {
@@ -108,7 +120,8 @@ func listenUnix(path string) (net.Listener, error) {
 }
 
 // addProfiles adds Go's profiles and execution traces: net/http/pprof, which extends the
-// timeout of a reply by the length of the profile.
+// timeout of a reply by the length of the profile. The rates make mutex and block profiles
+// cheap enough to leave on.
 func addProfiles(mux *http.ServeMux) {
 	runtime.SetMutexProfileFraction(100)
 	runtime.SetBlockProfileRate(int(100 * time.Microsecond))
@@ -123,6 +136,8 @@ const scrapes = 4
 // statusPatience is the timeout of /status for NATS.
 const statusPatience = 2 * time.Second
 
+// watchers returns the handlers of health. A database that is not known is not ready,
+// rather than not found: its name may be known in a moment.
 func watchers(monitors *monitors) *http.ServeMux {
 	mux := http.NewServeMux()
 	handle := func(path string, reply func(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool)) {
@@ -150,8 +165,8 @@ func watchers(monitors *monitors) *http.ServeMux {
 	return mux
 }
 
-// replyStatus replies with the status of each database that is served, or with 503 if
-// none is.
+// replyStatus replies with the status of each database that is served, a line of JSON each,
+// or with 503 if none is.
 func replyStatus(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), statusPatience)
 	defer cancel()

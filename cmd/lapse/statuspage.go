@@ -88,7 +88,8 @@ func (p palette) objective(o *client.LatenessObjective) string {
 }
 
 // storage describes the space of the streams, red if an operator should give them more. The
-// limit is that which is reached first: of a stream, an account, or the disk.
+// limit is that with the least space left: of a stream, an account, the server, or the
+// disk.
 func (p palette) storage(s *client.Storage) string {
 	text := nearSize(s.LogBytes)
 	if s.MutationsBytes > 0 {
