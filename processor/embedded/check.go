@@ -17,6 +17,24 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// What a start checks before NATS opens the streams. NATS repairs what it opens: it cuts a
+// file off at the first record that it cannot read. After a kill or a power cut that is
+// right, since what is lost was not acknowledged. After a flipped bit it would throw away
+// acknowledged events, and the log would look sound. So lapse reads the files first
+// (package blocks), and decides:
+//
+//	damage in the middle                        the start fails; nothing was changed
+//	damage at the end, or a lost end            likewise, unless --accept-lost-end
+//	a lost end without SyncAlways               accepted: a power cut may take it
+//	a torn last record                          sound: NATS completes the repair
+//
+// A lost end that is accepted is noted in the files as a gap (Stream.Skip), so that the
+// sequences of lost events are never given to others: a consumer would take those for
+// events that it has seen.
+//
+// With several databases, a damaged one must not keep the others from starting: its streams
+// go into quarantine.
+
 // account is the account of accounts.conf.tmpl that has the streams.
 const account = "LAPSE"
 
@@ -86,7 +104,8 @@ func (o *Options) streams() (events map[string]string, err error) {
 const updateInterval = 30 * time.Second
 
 // keepChecked checks files that have become full, in the background, until ctx ends: so a
-// start after months reads no more than one after a minute.
+// start after months reads no more than one after a minute. An error is a warning, since
+// the next start reads what is missing.
 func (o *Options) keepChecked(ctx context.Context, known *blocks.Known) {
 	next := time.NewTicker(updateInterval)
 	defer next.Stop()
@@ -107,7 +126,11 @@ func (o *Options) keepChecked(ctx context.Context, known *blocks.Known) {
 }
 
 // judge returns the last sequence that a stream is known to have reached, or an error if
-// lapse may not continue with the stream as found.
+// lapse may not continue with the stream as found. err is that of blocks.Check. How far the
+// log went is known from three sources: its index file, the damage itself, and the extent
+// that lapse keeps of its last acknowledgement (Options.Known). The furthest counts.
+//
+// Each error names two ways out: restore a copy, or go on with a loss.
 func (o *Options) judge(stream *blocks.Stream, err error, isLog bool, db schema.DatabaseName) (last uint64, _ error) {
 	const (
 		unchanged = "nothing was changed; restore the store directory from a copy"

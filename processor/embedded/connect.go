@@ -11,6 +11,10 @@ import (
 	"github.com/lapsedb/lapse/processor/gate"
 )
 
+// The connections that lapse makes to its own server, each as a user with its own rights,
+// through pipes in memory. They have no TLS and no port, so a firewall or a full table of
+// sockets does not part lapse from its log.
+
 // ConnectLog connects to the account that has the streams, with all rights in it. Its
 // inboxes have their own prefix, since messages to _INBOX.> there reach clients.
 //
@@ -51,6 +55,9 @@ func (s *Server) openReplies() error {
 	return nil
 }
 
+// connect connects as one of lapse's users. The prefixes of inboxes differ by user: the
+// accounts export replies to some of them only, and an operator who looks at subscriptions
+// sees whose they are.
 func (s *Server) connect(user, password, inbox string, opts []nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(nats.DefaultURL, append([]nats.Option{
 		// Pipes carry as many messages a second as loopback TCP, with half the

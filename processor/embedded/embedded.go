@@ -24,8 +24,23 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// maxPayload is the largest message: a document of 2 MiB, its JSON envelope,
-// and its last content beside it.
+// A start, in order, and what each step protects:
+//
+//   - the options and the port are checked: a mistake costs nothing;
+//   - the lock: one process at a time uses the store;
+//   - what an earlier process has put into quarantine goes back, and is judged anew;
+//   - a restore or deletion that was interrupted keeps its database out (checkChanges);
+//   - the files of the streams are read (check.go), before NATS may change them;
+//   - there is room for a batch that NATS has to complete (room.go);
+//   - NATS starts and reads the streams back;
+//   - the replies between the accounts are open (openReplies), the gate, and the watch.
+//
+// Each step adds what ends it to closers, which Shutdown calls in reverse: the watch, the
+// gate and its connections, NATS, the background check, the memory, the quarantine, the
+// lock. So the lock is held until NATS has written everything.
+
+// maxPayload is the largest message, in bytes: a document of 2 MiB, its JSON envelope, and
+// its last content beside it.
 const maxPayload = 4 << 20
 
 // maxPending limits the bytes pending for one client before it is cut off: many replies
@@ -153,8 +168,9 @@ type Server struct {
 	interrupted atomic.Bool
 }
 
-// Start starts a server and returns when it serves clients and its streams are
-// read back. An error is one line that says what to do.
+// Start starts a server and returns when it serves clients and its streams are read back.
+// An error is one line that says what to do; everything is closed then, unless that takes
+// longer than endTimeout. The caller calls Shutdown.
 func Start(o Options) (*Server, error) {
 	o.EnsureDefaults()
 	if o.StoreDir == "" || len(o.Databases) == 0 {
@@ -205,6 +221,8 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
+// start configures NATS and starts it. A fatal error of NATS comes through its logger:
+// Start of package server does not return one.
 func (s *Server) start(o *Options) error {
 	room, err := o.room()
 	if err != nil {
@@ -290,7 +308,8 @@ func (s *Server) Address() string { return s.address }
 // HasUsers reports whether clients had to log in when the server started.
 func (s *Server) HasUsers() bool { return s.users }
 
-// fail keeps the first failure.
+// fail keeps the first failure. The streams are read-only from then on, until a restart,
+// and what NATS was writing may lie in memory (leaveMemory).
 func (s *Server) fail(dir, why string) {
 	s.interrupted.Store(true)
 	select {
@@ -323,7 +342,7 @@ func (s *Server) Shutdown() {
 }
 
 // leaveMemory removes the directory in memory, unless the next start has to complete what
-// is in it.
+// is in it: after a failed write NATS completes a staged batch from there.
 func (s *Server) leaveMemory() {
 	if s.interrupted.Load() {
 		s.memory.lock.Close()

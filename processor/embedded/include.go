@@ -11,6 +11,14 @@ import (
 	"strings"
 )
 
+// A user's file may include others, and names certificates. NATS's parser follows an
+// include without looking: a pipe never ends, nor does a file that includes itself, and
+// both may happen in the middle of a reload of a server that works. So lapse finds the
+// includes first, with the tokens of NATS's syntax, and checks what would be read.
+//
+// These tokens need not be exact where the parser fails anyway. They must find each include
+// that the parser would follow.
+
 const (
 	maxFile     = 1 << 20 // bytes of a file that a user names
 	maxIncludes = 64      // of a configuration file, each counted as often as it is read
@@ -69,6 +77,10 @@ var (
 
 // includes returns the includes that NATS's parser would follow. After an error of syntax,
 // where the parser ends, it may return more.
+//
+// It steps from token to token: space and comments, then an include or a key, then a value.
+// In an array there are no keys, and so no includes, which is why it keeps track of what
+// the present position is in.
 func includes(text string) (all []include) {
 	inArray := []bool{false} // of the values around the present position
 	for rest := text; ; {
@@ -101,7 +113,8 @@ func includes(text string) (all []include) {
 
 // checkIncludes returns an error if NATS's parser, which follows every include, would not
 // end, or would read what is no configuration. above are the files that include the file,
-// and count is the number of includes so far.
+// by identity, since a path may lead to one file in several ways, and count is the number
+// of includes so far.
 func checkIncludes(file string, above []fs.FileInfo, count *int) error {
 	info, err := os.Stat(file)
 	text, readErr := ReadFile(file)
@@ -129,7 +142,8 @@ func checkIncludes(file string, above []fs.FileInfo, count *int) error {
 	return nil
 }
 
-// checkFiles returns an error if NATS must not read a file that the configuration names.
+// checkFiles returns an error if NATS must not read a file that the configuration names:
+// certificates, keys, credentials, at any depth.
 func checkFiles(v any, above place) error {
 	value, at := unwrap(v, above)
 	switch value := value.(type) {

@@ -15,7 +15,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// splitListen takes HOST:PORT apart. An empty host is every interface.
+// splitListen takes HOST:PORT apart. An empty host is every interface; ports 0 and -1 are
+// any free one, as NATS writes it.
 func splitListen(listen string) (host string, port int, err error) {
 	host, p, err := net.SplitHostPort(listen)
 	if err == nil {
@@ -58,7 +59,8 @@ func listenError(listen string, err error) error {
 	return fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", listen, err)
 }
 
-// lockStore makes the directories and takes the lock.
+// lockStore makes the directories and takes the lock. The order counts: nothing below a
+// store that another process uses is touched.
 func lockStore(dir string) (io.Closer, error) {
 	lock, err := LockStore(dir)
 	if err != nil {
@@ -88,7 +90,7 @@ func LockStore(dir string) (io.Closer, error) {
 	}
 }
 
-// startError explains the server's fatal error to the operator.
+// startError explains the server's fatal error to the operator. NATS has it as text only.
 func startError(o *Options, why string) error {
 	if strings.HasPrefix(why, "Error listening on port") {
 		return listenError(o.Listen, errors.New(why))

@@ -13,6 +13,12 @@ import (
 	"time"
 )
 
+// NATS reports some failures nowhere but in its log: that a stream has become read-only
+// after a failed write, or that an account is out of space. Publishers get no reply then.
+// So the logger reads the lines it passes on, and reports those as failures of the server;
+// the words it looks for (writeErrors) are those of the nats-server version in go.mod, so
+// an upgrade has to compare them.
+
 // logger passes on the server's warnings and errors. It drops notices: they concern only
 // NATS, and one has the word with which `lapse serve` reports that it serves.
 type logger struct {
@@ -65,7 +71,8 @@ func wasInMemory(v []any) bool {
 }
 
 // log writes a line whose source is the line of the server's code that logs, so that a
-// handler can tell kinds of lines apart by their source.
+// handler can tell kinds of lines apart by their source. observe.LimitLog limits the rate
+// of each kind: with one source for all, a flood of one would hide the others.
 func (l *logger) log(level slog.Level, text string) {
 	h := l.to.Handler()
 	if ctx := context.Background(); h.Enabled(ctx, level) {
@@ -73,7 +80,9 @@ func (l *logger) log(level slog.Level, text string) {
 	}
 }
 
-// source returns the place in the server that called one of its logging functions.
+// source returns the place in the server that called one of its logging functions. It walks
+// up the stack, past this file and the helpers of the server, 16 frames at most. Lines are
+// rare, so the cost does not matter.
 func source() uintptr {
 	var callers [16]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])

@@ -8,6 +8,15 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
+// The server's options come from three places: Options, accounts.conf.tmpl, and the user's
+// file (--nats-config). forNATS puts them together each time they are needed, at the start,
+// for Check and for Reload, always from the files as they are then. So what Check accepts
+// is what a start or reload uses.
+//
+// The file is merged as parsed values and written back as text, since NATS reads a
+// configuration only from text or a file. An error of NATS about that text is translated to
+// the line of the user's file (userfile_explain.go).
+
 // forNATS returns the options of the NATS server: those of lapse, its accounts, and what
 // the user's file adds. It reads and returns the file, nil if there is none.
 func (o *Options) forNATS(who credentials, room int64) (*server.Options, *userFile, error) {
@@ -115,7 +124,8 @@ func (o Options) HasUsers() (bool, error) {
 
 // Reload reads the file of Options.Config again and applies it: certificates, users and
 // accounts, and the files of Options.Users, CertFile and KeyFile. Connections of users that
-// are left, with the same password, stay. After an error, which says why, nothing has changed.
+// are left, with the same password, stay. After an error, which says why, nothing has
+// changed: all is checked as at a start, before NATS gets any of it.
 func (s *Server) Reload() error {
 	if err := s.options.Check(); err != nil {
 		return err

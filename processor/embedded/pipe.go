@@ -9,6 +9,16 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+// lapse sends thousands of small messages a second to a server in the same process.
+// net.Pipe has no buffer, so each write would wait for the server to be scheduled and to
+// parse. bufferedConn puts a buffer of 1 MiB in between: a write appends to it, a goroutine
+// hands over what has gathered. A write blocks only when that much is unsent, so memory
+// stays bounded and a slow server still slows its writers down.
+//
+// The other direction is the server's own pipe. Before each read a connection may be made
+// to wait (Throttle): what it does not read stays in the server, whose limits then hold
+// back the senders (service/backpressure.go).
+
 // inProcess connects to the server without the kernel. The server's own in-process
 // connections are pipes without a buffer: a publisher waits until the server has read
 // and parsed its message. These have a buffer for writes to the server.
@@ -35,7 +45,9 @@ func (s *inProcess) Throttle(wait func()) { s.wait.Store(&wait) }
 // maxBuffered is the number of unsent bytes beyond which a write blocks.
 const maxBuffered = 1 << 20
 
-// bufferedConn is a connection whose writes return before they are read.
+// bufferedConn is a connection whose writes return before they are read. mu guards waiting,
+// closed and err; changed is signalled when any of them changes. Bytes keep their order:
+// one goroutine forwards them, and swaps buffers instead of copying.
 type bufferedConn struct {
 	net.Conn
 	wait *atomic.Pointer[func()] // before each read
@@ -61,6 +73,8 @@ func (b *bufferedConn) Read(p []byte) (int, error) {
 	return b.Conn.Read(p)
 }
 
+// Write returns once p is in the buffer, which it copies. An error is that of an earlier
+// write: then the connection is lost, and nats.go reconnects.
 func (b *bufferedConn) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

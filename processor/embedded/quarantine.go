@@ -13,6 +13,9 @@ import (
 // quarantine hides damaged streams from the server while it serves the others: it would
 // truncate them at the damage. Their directories are moved to StoreDir/damaged, and back
 // when the server ends or before the next one starts.
+//
+// A move is a rename on one file system, so a kill leaves a stream in one place or the
+// other, whole. of is written before the server starts, and only read afterwards.
 type quarantine struct {
 	storeDir string
 	of       map[schema.DatabaseName]error // the first reason, by database
@@ -30,7 +33,8 @@ func streamsDir(storeDir string) string {
 	return filepath.Join(storeDir, "jetstream", account, "streams")
 }
 
-// put moves the stream of a database away for a reason.
+// put moves the stream of a database away for a reason. Both streams of a database may be
+// moved; the first reason is reported.
 func (q *quarantine) put(stream string, db schema.DatabaseName, why error) error {
 	if q.of[db] == nil {
 		q.of[db] = why
@@ -48,7 +52,8 @@ func (q *quarantine) put(stream string, db schema.DatabaseName, why error) error
 	return nil
 }
 
-// putBack moves all streams back.
+// putBack moves all streams back. An error stops a start: streams that NATS does not find
+// would be made anew, empty.
 func (q *quarantine) putBack() error {
 	entries, err := os.ReadDir(q.dir())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,8 +12,21 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// RemoveStreams removes the streams of a database, also those that are damaged, from a store
-// directory that the caller has locked, and returns their names.
+// restore and database delete change all of a database in a store directory, in several
+// steps that no transaction joins. A file marks the time in between:
+//
+//	Begin: restoring-main is made, and its directory synced
+//	… streams and projection are removed, made, filled …
+//	End:   restoring-main is removed
+//
+// A start that finds the file does not serve the database; the same command run again
+// finishes it. Without the sync before the first change, a power cut could keep the change
+// and lose the mark.
+
+// RemoveStreams removes the streams of a database, also those that are damaged, from a
+// store directory that the caller has locked, and returns their names. What belongs to a
+// database is told by the names of streams (DatabaseName.Owns): log, mutations, lease,
+// snapshots.
 func RemoveStreams(storeDir string, db schema.DatabaseName) (names []string, err error) {
 	if err := (&quarantine{storeDir: storeDir}).putBack(); err != nil {
 		return nil, err
@@ -87,8 +100,9 @@ func Interrupted(storeDir string) (map[schema.DatabaseName]error, error) {
 	return found, nil
 }
 
-// checkChanges refuses a database of which a restore or deletion was interrupted. With others,
-// these start, and the server does not open its streams.
+// checkChanges refuses a database of which a restore or deletion was interrupted. With
+// others, these start, and the server does not open its streams: they go into quarantine.
+// Changing is the database that the present command changes.
 func (o *Options) checkChanges(quarantine *quarantine) error {
 	interrupted, err := Interrupted(o.StoreDir)
 	if err != nil || len(interrupted) == 0 {

@@ -11,6 +11,10 @@ import (
 	"strings"
 )
 
+// Files with passwords, tokens and keys have one line each, so that an editor, echo and a
+// secrets manager can all make them; a line end at the end does not count. No error repeats
+// what is in them: errors go to logs.
+
 // ReadSecret returns what a file with a password, token or key says: its only line, without
 // space around it. Its errors say what to do, and nothing of the content.
 func ReadSecret(name string) (string, error) {
@@ -43,6 +47,9 @@ func ReadPassword(name string) (string, error) {
 	return ReadSecret(name)
 }
 
+// checkPrivate returns an error if others than the owner may read the file, or its group
+// may write it. A group may read: service managers give files to a group. It says which
+// mode the file has, and gives the command to change it. Windows has no such modes.
 func checkPrivate(name string) error {
 	info, err := os.Stat(name)
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {

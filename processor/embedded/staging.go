@@ -13,13 +13,18 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// A stream without replicas stages each atomic batch in a file store of its own, which
-// NATS creates, syncs and deletes: several times the cost of syncing the batch in the
-// stream. After a crash between the first and the last message of a batch, the next start
-// needs the staged batch to append the rest. A batch that only saves syncs, and need not
-// be appended all or none, is staged in memory: by a symbolic link at the place where
-// NATS is about to stage it. There it survives a kill; after a power cut the stream ends
-// within the batch, of which nothing was acknowledged.
+// A stream without replicas stages each atomic batch in a file store of its own, which NATS
+// creates, syncs and deletes: several times the cost of syncing the batch in the stream.
+// After a crash between the first and the last message of a batch, the next start needs the
+// staged batch to append the rest. A batch that only saves syncs, and need not be appended
+// all or none, is staged in memory: by a symbolic link at the place where NATS is about to
+// stage it. There it survives a kill; after a power cut the stream ends within the batch,
+// of which nothing was acknowledged.
+//
+//	batches/3gXv2kQp ─► /dev/shm/lapse-batches-1f2e…/3gXv2kQp
+//
+// The writer may have two such batches at a time: while NATS appends one, the next is sent.
+// More, or larger ones, are staged on disk as if this file did not exist.
 type staging struct {
 	links  string   // where NATS stages the batches of a stream
 	memory string   // a directory in memory, of this store alone
@@ -40,6 +45,9 @@ func (s *Server) Stage(db schema.DatabaseName) func(bytes int) (batch string) {
 	return st.stage
 }
 
+// stage makes a directory in memory and the link to it, and returns the id that the batch
+// must have for NATS to use it. First it removes directories whose links NATS has removed,
+// that is, whose batches are appended. Whatever fails, the batch is staged on disk instead.
 func (st *staging) stage(bytes int) (batch string) {
 	left := st.staged[:0]
 	for _, name := range st.staged {
@@ -88,6 +96,10 @@ func batchName(batch string) string {
 
 // memory is a store's directory in memory. Its lock tells living processes from killed
 // ones: it ends with the process, however that ends. The zero memory is none.
+//
+// A process that is killed leaves its directory. Its own next start needs it, and removes
+// it once NATS has read it; if there is no next start, another process of lapse on this
+// machine removes it after keepLeftovers (removeLeftovers).
 type memory struct {
 	path string
 	lock *os.File
@@ -142,6 +154,7 @@ func openMemory(path string) memory {
 	return memory{}
 }
 
+// remove removes the directory, and only then gives up the lock.
 func (m memory) remove() {
 	if m.path != "" {
 		_ = os.RemoveAll(m.path)

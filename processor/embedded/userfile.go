@@ -8,6 +8,17 @@ import (
 	"github.com/nats-io/nats-server/v2/conf"
 )
 
+// The file of --nats-config in five steps, a file of code each: read it and refuse what
+// lapse does not leave to users (here, userfile_accounts.go for accounts), check what NATS
+// makes of the whole (userfile_check.go), merge it with lapse's configuration
+// (userfile_merge.go), write that as text for NATS (userfile_write.go), and explain errors
+// by the lines of the user's file (userfile_explain.go).
+//
+// What is refused would break a promise: another listener would have no limits, an account
+// with lapse's name could append to the log, a leaf node in it could delete it. The list of
+// keys that are accepted is closed, so a key of a later NATS is refused until somebody has
+// looked at it.
+
 // userFile is the configuration file of a user.
 type userFile struct {
 	keys  map[string]any // what of it is for the server, without accounts
@@ -15,7 +26,8 @@ type userFile struct {
 	accounts
 }
 
-// setElsewhere maps keys that the file must not set to the flag that sets them.
+// setElsewhere maps keys that the file must not set to the flag that sets them, as advice
+// in the error.
 var setElsewhere = map[string]string{
 	"listen": "give --listen HOST:PORT", "port": "give --listen HOST:PORT", "host": "give --listen HOST:PORT", "net": "give --listen HOST:PORT",
 	"store_dir": "give --store-dir DIR", "storedir": "give --store-dir DIR", "jetstream": "give --store-dir DIR, and the limits in the accounts",
@@ -24,7 +36,9 @@ var setElsewhere = map[string]string{
 	"operator": "use nats-server for accounts as JWTs, and --nats-url",
 }
 
-// readFile reads the configuration file and checks what can be checked without starting NATS. The streams of all accounts may take room bytes; 0 if that is unknown.
+// readFile reads the configuration file and checks what can be checked without starting
+// NATS. The streams of all accounts may take room bytes; 0 if that is unknown. A key that
+// serves as a variable, as in NATS's syntax, is no setting and passes.
 func (o *Options) readFile(room int64) (*userFile, error) {
 	if err := CheckFile(o.Config); err != nil {
 		return nil, &ConfigError{"--nats-config " + err.Error()}

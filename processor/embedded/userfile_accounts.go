@@ -11,7 +11,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// accounts are the accounts of a user's file, with what they import from lapse's.
+// accounts are the accounts of a user's file, with what they import from lapse's. read
+// fills it; merge and the checks use it.
 type accounts struct {
 	*Options
 	of              map[string]any
@@ -28,7 +29,8 @@ type openUser struct {
 	place
 }
 
-// imported is a subject that an account imports from one of lapse's.
+// imported is a subject that an account imports from one of lapse's. kind is "service" or
+// "stream", as in NATS's syntax.
 type imported struct{ by, from, kind, subject string }
 
 // read reads the accounts of a file.
@@ -84,8 +86,10 @@ func each(list any, above place, f func(one map[string]any, at place) error) err
 	return nil
 }
 
-// limits reads the limits of an account's streams. NATS starts, or goes on, without
-// JetStream for the accounts whose limits it cannot grant.
+// limits reads the limits of an account's streams, and takes them from what all accounts
+// may have together. NATS starts, or goes on, without JetStream for the accounts whose
+// limits it cannot grant: an application would find its streams gone, with one line in the
+// log.
 func (a *accounts) limits(account string, value any, at place) error {
 	keys, _ := value.(map[string]any)
 	for key, v := range keys {
@@ -107,7 +111,8 @@ func (a *accounts) limits(account string, value any, at place) error {
 	return nil
 }
 
-// user reads a user of an account.
+// user reads a user of an account. A value that is no string, such as an unquoted number,
+// is refused: NATS reads 1234 as a number.
 func (a *accounts) user(keys map[string]any, at place) error {
 	a.users++
 	var name string
@@ -138,7 +143,8 @@ func (a *accounts) user(keys map[string]any, at place) error {
 }
 
 // imported reads an import of an account, and refuses one from an account of lapse that
-// would open more than lapse's accounts are made for.
+// would open more than lapse's accounts are made for. Imports from other accounts of the
+// file are the user's business; that they exist is checked at the end.
 func (a *accounts) imported(by string, keys map[string]any, at place) error {
 	for key, v := range keys {
 		kind := strings.ToLower(key)
@@ -169,7 +175,10 @@ func (a *accounts) imported(by string, keys map[string]any, at place) error {
 	return nil
 }
 
-// check returns why lapse does not export the subject.
+// check returns why lapse does not export the subject. An import may be narrower than what
+// lapse exports, not wider. From LAPSE an application gets deliveries to an inbox prefix of
+// its own, and pulls from one durable by name: with a wildcard it could read or take away
+// what others consume.
 func (i imported) check(databases []schema.DatabaseName) error {
 	if !server.IsValidSubject(i.subject) {
 		return fmt.Errorf("%q is no subject", i.subject)

@@ -10,6 +10,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+// Checks of what NATS makes of the merged configuration. A check on the text alone would
+// miss defaults, and the ways in which one key changes another: who logs in without
+// credentials, for example, follows from no_auth_user, from TLS maps, and from the absence
+// of users. So these read server.Options, after NATS has parsed the text and before it
+// starts.
+
 // checkFlags returns an error if flags and the file set the same.
 func (u *userFile) checkFlags() error {
 	switch {
@@ -68,8 +74,9 @@ func (u *userFile) checkUsers(o *server.Options) error {
 	return nil
 }
 
-// checkLeaf returns an error if a leaf node could be in an account of lapse or NATS, in which
-// it could delete the log.
+// checkLeaf returns an error if a leaf node could be in an account of lapse or NATS, in
+// which it could delete the log. Without users, one that names no account would be in
+// lapse's.
 func (u *userFile) checkLeaf(o *server.Options) error {
 	leaf := o.LeafNode.Account == "" && o.LeafNode.Username == "" && o.LeafNode.Nkey == "" || u.of[o.LeafNode.Account] != nil
 	secret := o.LeafNode.Username == "" || o.LeafNode.Password != "" || o.LeafNode.TLSMap
@@ -105,7 +112,8 @@ func (u *userFile) checkListeners(o *server.Options) error {
 	return nil
 }
 
-// checkAnonymous returns an error if somebody without credentials would be no user of the file.
+// checkAnonymous returns an error if somebody without credentials would be no user of the
+// file, and thereby one of lapse's.
 func (u *userFile) checkAnonymous(o *server.Options) error {
 	own := func(name string) bool {
 		return slices.ContainsFunc(o.Users, func(user *server.User) bool { return user.Username == name && u.has(user.Account) }) ||

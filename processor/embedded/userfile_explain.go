@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// ConfigError is an error in Options, one line, which names the flag that mends it, or the
-// line of the NATS configuration file.
+// ConfigError is an error in Options, one line, which names the flag to change, or the line
+// of the NATS configuration file. lapse serve exits with 2.
 type ConfigError struct{ message string }
 
 func (e *ConfigError) Error() string { return e.message }
@@ -24,11 +24,13 @@ type place struct {
 	line int
 }
 
+// errorf returns a ConfigError about the line: "--nats-config lapse.conf:12: …".
 func (p place) errorf(format string, args ...any) error {
 	return &ConfigError{fmt.Sprintf("--nats-config %s:%d: %s", p.file, p.line, fmt.Sprintf(format, args...))}
 }
 
-// token is a value of a parsed file, with its place.
+// token is a value of a parsed file, with its place: what NATS's package conf returns,
+// whose type is private.
 type token interface {
 	Value() any
 	Line() int
@@ -46,7 +48,7 @@ func unwrap(v any, above place) (any, place) {
 }
 
 // inOrder iterates over a map in the order of its lines, so that the first error of a file
-// is told.
+// is the one that is reported, at each run the same.
 func inOrder(m map[string]any) iter.Seq2[string, any] {
 	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
 		_, at := unwrap(m[a], place{})
@@ -75,7 +77,10 @@ func parseError(file string, err error) string {
 
 var configLine = regexp.MustCompile(`^:(\d+):\d+: (.*)$`)
 
-// explain returns NATS's first error about the configuration, with its place.
+// explain returns NATS's first error about the configuration, with its place. NATS numbers
+// the lines of the text that it was given; w has for each of them the line of the user's
+// file it came from. Lines that are lapse's own have none: such an error is at the first
+// line of the file.
 func (w *written) explain(u *userFile, err error) error {
 	all := []error{err}
 	if several, ok := errors.AsType[interface {

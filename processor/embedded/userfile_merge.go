@@ -7,6 +7,10 @@ import (
 
 // merge adds the file to lapse's configuration, and to lapse's accounts the exports for
 // what its accounts import.
+//
+// An export lists the accounts that may import it, so an account gets what it names and no
+// more. Several imports of one subject share an export. Pulls and pings have several
+// replies, hence response_type stream.
 func (u *userFile) merge(ours map[string]any) {
 	if u.users > 0 {
 		delete(ours, "no_auth_user") // whoever connects has to log in
@@ -20,6 +24,7 @@ func (u *userFile) merge(ours map[string]any) {
 	}
 	exports := map[imported]map[string]any{}
 	for _, i := range u.imports {
+		// Without the importer, i is the key under which imports of one subject meet.
 		by := i.by
 		i.by = ""
 		export := exports[i]

@@ -6,6 +6,13 @@ import (
 	"strings"
 )
 
+// Parsed values as text again, one value a line, so that a line number in an error of NATS
+// leads back to the user's file:
+//
+//	"accounts": {          lapse.conf:1
+//	"APP": {               app.conf:1
+//	"users": [             app.conf:2
+
 // written is a configuration as text, with the place of each line in the user's files.
 type written struct {
 	strings.Builder
@@ -17,7 +24,8 @@ func (w *written) line(text string, at place) {
 	w.places = append(w.places, at)
 }
 
-// write writes a value after what begins its line.
+// write writes a value after what begins its line, such as the key. The keys of a map come
+// in the order of their lines. above is the place of what has no line of its own.
 func (w *written) write(begin string, v any, above place) {
 	v, at := unwrap(v, above)
 	switch v := v.(type) {
@@ -42,7 +50,8 @@ func (w *written) write(begin string, v any, above place) {
 	}
 }
 
-// quoted writes a string as NATS reads it.
+// quoted writes a string as NATS reads it: in double quotes, with \" and \\, and control
+// characters as \xHH.
 func quoted(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')

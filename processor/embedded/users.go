@@ -8,6 +8,7 @@ import (
 )
 
 // User is a user of the clients' account, who may do what everybody may without users.
+// Whoever reads the configuration of a unit sees names and files, not passwords.
 type User struct {
 	Name string
 	File string // one line, the password or a bcrypt hash of it: see ReadPassword
@@ -26,7 +27,8 @@ func (u User) password() (string, error) {
 
 var userName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// passwords reads the passwords of the users. Its errors are *ConfigErrors.
+// passwords reads the passwords of the users. Its errors are *ConfigErrors. A bcrypt hash
+// is passed on as it is: NATS recognizes one by its form.
 func (o *Options) passwords() (all []password, err error) {
 	for i, u := range o.Users {
 		switch {
@@ -46,8 +48,9 @@ func (o *Options) passwords() (all []password, err error) {
 	return all, nil
 }
 
-// checkCertificate returns an error if the files of the certificate are none, or do not belong
-// together.
+// checkCertificate returns an error if the files of the certificate are none, or do not
+// belong together. It reads both, so that a reload with half of a renewed certificate
+// changes nothing.
 func (o *Options) checkCertificate() error {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return &ConfigError{"--tls-cert and --tls-key go together: give both"}

@@ -57,7 +57,10 @@ const (
 	watchCloselyShare = 4
 )
 
-// watch keeps clients from taking all memory.
+// watch keeps clients from taking all memory. It looks at the list of connections every
+// watchInterval, more often when a limit is near, and disconnects the one that takes most.
+// A client that is disconnected reconnects and loses what was pending, which the feed sends
+// again; memory that is exhausted would end the process for all.
 type watch struct {
 	*Server
 	seen          map[uint64]int64 // bytes from a connection at the last check
@@ -73,6 +76,8 @@ func (s *Server) startWatch() (end func()) {
 	return func() { cancel(); watching.Wait() }
 }
 
+// run enforces the limits until ctx ends. Looking costs in proportion to the number of
+// connections, so the pause is a multiple of the time that the last look took.
 func (w *watch) run(ctx context.Context) {
 	next := time.NewTimer(watchInterval)
 	defer next.Stop()
@@ -94,7 +99,10 @@ func (w *watch) run(ctx context.Context) {
 // enforce closes the connections of the clients with the most pending bytes, of those that
 // sent most since the last check if too much is unserved, and of those with the largest
 // subscriptions, until the limits hold. It reports whether much is pending, or many
-// subscriptions are new.
+// subscriptions are new: the next look is then soon.
+//
+// Unserved is what the server holds for lapse's own connections. Those are never closed;
+// whoever fills them is.
 func (w *watch) enforce() (much bool) {
 	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, Limit: 2 * maxConnections})
 	if err != nil {
@@ -150,8 +158,9 @@ func isClient(c *server.ConnInfo) bool {
 	return c.AuthorizedUser == userClient || !slices.Contains(ownUsers, c.AuthorizedUser)
 }
 
-// lookAtSubscriptions cuts off the clients with the largest subscriptions until the rest
-// is within maxSubscribed.
+// lookAtSubscriptions cuts off the clients with the largest subscriptions until the rest is
+// within maxSubscribed. It asks for every subscription of every client, which is why it
+// runs only above fewSubscriptions.
 func (w *watch) lookAtSubscriptions() {
 	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, SubscriptionsDetail: true, Limit: 2 * maxConnections})
 	if err != nil {
@@ -179,6 +188,7 @@ func (w *watch) lookAtSubscriptions() {
 	}
 }
 
+// disconnect closes a client's connection, and logs whose and why.
 func (w *watch) disconnect(c *server.ConnInfo, why string, args ...any) {
 	w.log.Warn(why, append(args, "client", c.Name, "address", c.IP, "port", c.Port)...)
 	_ = w.nats.DisconnectClientByID(c.Cid) // else it has gone by itself
