@@ -13,7 +13,9 @@ import (
 // span is a range of sequences, both ends included.
 type span struct{ First, Last uint64 }
 
-// summary describes the content of one file.
+// summary describes the content of one file. The exported fields are in the cache file, as
+// JSON; a change of their meaning needs another knownFormat. A damaged file is never
+// cached, so the others need not be.
 type summary struct {
 	Index uint32
 	Stamp string // of the file as it was read
@@ -44,7 +46,8 @@ const (
 	causeHeader   = "\r\nLapse-Cause: mutations/"
 )
 
-// summarize reads a file from end to end.
+// summarize reads a file from end to end. At the first unsound record it searches for sound
+// ones after it: they tell damage in the middle from a torn end.
 func (c *check) summarize(name string, index uint32) (*summary, error) {
 	buf, err := os.ReadFile(filepath.Join(c.dir, name))
 	if err != nil {
@@ -63,7 +66,9 @@ func (c *check) summarize(name string, index uint32) (*summary, error) {
 	return s, nil
 }
 
-// damaged notes the damage at offset and searches for sound records after it.
+// damaged notes the damage at offset and searches for sound records after it, byte by byte,
+// since no length there can be trusted. A sound record has a checksum of 64 bits, so what
+// is found is one.
 func (c *check) damaged(s *summary, r *reader, offset int) error {
 	s.bad, s.torn = int64(offset), r.torn(offset)
 	for {
@@ -80,6 +85,8 @@ func (c *check) damaged(s *summary, r *reader, offset int) error {
 	}
 }
 
+// add adds a sound record. Of a log it also reads what explains gaps, and which mutations
+// were judged.
 func (s *summary) add(one *record, event bool, events string) {
 	s.Records++
 	if one.tomb || one.erased {
@@ -120,7 +127,8 @@ func (s *summary) remove(seq uint64) {
 	s.Removed = append(s.Removed, span{seq, seq})
 }
 
-// indexOf returns the number in the name of a file with messages.
+// indexOf returns the number in the name of a file with messages: 7 of 7.blk. Names that
+// NATS would not write, such as 07.blk, are none.
 func indexOf(name string) (index uint32, ok bool) {
 	digits, ok := strings.CutSuffix(name, ".blk")
 	n, err := strconv.ParseUint(digits, 10, 32)

@@ -12,8 +12,12 @@ const (
 	indexMagic = 11
 )
 
-// indexed returns the last sequence and the number of messages by index.db; zeros if
-// there is no index that can be read, as after a kill.
+// indexed returns the last sequence and the number of messages by index.db; zeros if there
+// is no index that can be read, as after a kill. It is a hint only: NATS writes the file
+// now and then, so the stream may go further; one that ends before has lost its end. The
+// layout, little-endian varints but for the first two bytes:
+//
+//	magic(1) version(1) messages bytes first firstTime last … checksum(8)
 func indexed(dir, stream string) (last, messages uint64) {
 	buf, err := os.ReadFile(filepath.Join(dir, indexFile))
 	if err != nil || len(buf) < 32 {

@@ -13,8 +13,13 @@ import (
 	"time"
 )
 
-// Known caches what was found in files, so that unchanged files need not be read again.
-// If its file is removed, Check reads all of them.
+// Known caches what was found in files, so that unchanged files need not be read again. If
+// its file is removed, Check reads all of them.
+//
+// A file is unchanged if its stamp is: size, times and inode (stampOf). was is the cache as
+// read, and only read; now has what this process found, and is what Save writes, so entries
+// of removed files vanish. Check calls summary from several goroutines; Update and Save are
+// called by one, while no Check runs.
 type Known struct {
 	name string
 
@@ -42,7 +47,8 @@ func knownSum(text []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Save writes the cache file.
+// Save writes the cache file, by way of another one, with a checksum in its first line. It
+// is not synced: after a power cut a damaged cache reads as none.
 func (k *Known) Save() error {
 	text, err := json.Marshal(k.now)
 	if err != nil {
@@ -55,7 +61,8 @@ func (k *Known) Save() error {
 	return os.Rename(temporary, k.name)
 }
 
-// summary returns the summary of a file, from the cache if the file is unchanged.
+// summary returns the summary of a file, from the cache if the file is unchanged. A nil
+// Known has no cache.
 func (k *Known) summary(c *check, name string, index uint32) (*summary, error) {
 	if k == nil {
 		return c.summarize(name, index)
@@ -86,7 +93,8 @@ func (k *Known) summary(c *check, name string, index uint32) (*summary, error) {
 // settled is how long a full file must be unchanged before Update reads it.
 const settled = 10 * time.Second
 
-// readShare bounds the time that Update reads: one part in so many.
+// readShare bounds the time that Update reads: one part in so many. The rest of the time
+// the disk belongs to the server.
 const readShare = 10
 
 // Update reads the files that have become full since the last Update, and saves what it

@@ -30,7 +30,8 @@ type record struct {
 	header, body []byte
 }
 
-// reader reads the records of one file.
+// reader reads the records of one file. hash and sum are reused, so reading a record
+// allocates nothing.
 type reader struct {
 	buf    []byte
 	hash   hash.Hash64
@@ -38,6 +39,8 @@ type reader struct {
 	events string // subjects of the events, whose headers are well-formed
 }
 
+// newHash returns the checksum of NATS: a 64-bit HighwayHash whose key is the SHA-256 of a
+// text.
 func newHash(key string) hash.Hash64 {
 	sum := sha256.Sum256([]byte(key))
 	h, err := highwayhash.New64(sum[:])
@@ -60,7 +63,8 @@ func (r *reader) at(offset int) (one record, sound bool) {
 	return r.sized(offset, int(length&^headerBit), length&headerBit != 0)
 }
 
-// sized is at for a record of length bytes.
+// sized is at for a record of length bytes. Every length is compared with what is there
+// before it is used: the bytes may be anything.
 func (r *reader) sized(offset, length int, hasHeader bool) (one record, sound bool) {
 	rest := r.buf[offset:]
 	if length < smallestRecord || length > largestRecord || length > len(rest) {
@@ -97,7 +101,8 @@ func (r *reader) isEvent(one *record) bool {
 	return r.events != "" && bytes.HasPrefix(one.subject, []byte(r.events))
 }
 
-// wellFormed reports whether the length of a header is right, which no checksum covers.
+// wellFormed reports whether the length of a header is right, which no checksum covers:
+// with a wrong one the body would begin early or late, and the checksum would still match.
 func wellFormed(header []byte) bool {
 	end := []byte("\r\n\r\n")
 	return len(header) == 0 || bytes.Index(header, end) == len(header)-len(end)
@@ -121,10 +126,10 @@ func (r *reader) next(offset int, last uint64) (at int, found bool) {
 // sector is the unit that a disk writes completely or not at all.
 const sector = 512
 
-// torn reports whether the bytes from offset on, after the last sound record and with
-// none after them, can be what a kill or a power cut leaves of a write: the record ends
-// too early, or sectors were not written. Otherwise a complete record is there that is
-// not what was written.
+// torn reports whether the bytes from offset on, after the last sound record and with none
+// after them, can be what a kill or a power cut leaves of a write: the record ends too
+// early, or sectors were not written, which read as zeros. Otherwise a complete record is
+// there that is not what was written.
 func (r *reader) torn(offset int) bool {
 	rest := r.buf[offset:]
 	if len(rest) < smallestRecord {

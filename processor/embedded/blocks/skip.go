@@ -5,9 +5,10 @@ import (
 	"path/filepath"
 )
 
-// Skip makes the stream continue after sequence last. It writes a tombstone for last
-// into a new file: so NATS remembers sequences that must not be used again. Nothing else
-// in this package changes a stream.
+// Skip makes the stream continue after sequence last. It writes a tombstone for last into a
+// new file: so NATS remembers sequences that must not be used again. Nothing else in this
+// package changes a stream. It syncs the file, and fails rather than write to one that
+// exists.
 func (s *Stream) Skip(last uint64) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err

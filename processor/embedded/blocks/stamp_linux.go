@@ -6,7 +6,9 @@ import (
 	"syscall"
 )
 
-// stampOf returns a stamp that changes when the file does.
+// stampOf returns a stamp that changes when the file does. Besides size and time of
+// modification it has inode and time of change, which a program that restores the other
+// times, such as cp -p, cannot set.
 func stampOf(info os.FileInfo) string {
 	stamp := fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano())
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {

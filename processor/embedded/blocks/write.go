@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// Files in the format of a stream: backups consist of them, and a restore makes streams of
+// them without a server. What Writer writes, reader reads.
+
 // Message is a message as a stream stores it.
 type Message struct {
 	Seq          uint64
@@ -14,7 +17,8 @@ type Message struct {
 	Header, Body []byte
 }
 
-// Writer builds one file of a stream.
+// Writer builds one file of a stream, in File. The caller keeps it below the size of the
+// stream's files, and the sequences ascending.
 type Writer struct {
 	reader
 	File []byte
@@ -25,7 +29,7 @@ func NewWriter(stream string, index uint32) *Writer {
 	return &Writer{reader: *newReader(stream, index, nil, "")}
 }
 
-// Add appends the record of a message.
+// Add appends the record of a message. It copies all of it.
 func (w *Writer) Add(m Message) {
 	start, length := len(w.File), smallestRecord+len(m.Subject)+len(m.Header)+len(m.Body)
 	if len(m.Header) > 0 {
