@@ -12,6 +12,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A Timekeeper stands between the machine's clock and the writer. The writer asks for the
+// time in each turn (Check), and gets one that never goes back, with an error if it is not
+// to be trusted. Reads ask without a check (Millis, Second): they need a time at once, and
+// compare deadlines with the one that the guard gave last, continued by elapsed time.
+//
+// guard, which judges, is not safe for concurrent use: mu is held around it. What it has
+// given is copied to now, an atomic pointer, so that reads take no lock.
+
 // Clock returns the wall clock, which anyone may set, and the time elapsed since a
 // fixed moment (see Config.Boot) by a monotonic clock. It reads the wall clock
 // first. If the monotonic clock stops while the machine sleeps, waking up looks
@@ -38,8 +46,10 @@ const (
 	serverTimeout  = 5 * time.Second  // of one
 )
 
-// Timekeeper returns the time that its guard derives from the clock. Safe for
-// concurrent use.
+// Timekeeper returns the time that its guard derives from the clock. Safe for concurrent
+// use.
+//
+// A manual one (manual.go) has no guard: its owner sets it, and it is always trusted.
 type Timekeeper struct {
 	clock  Clock
 	memory memory
@@ -75,8 +85,8 @@ func New(c Config, end int64, unbounded bool) *Timekeeper {
 	return k
 }
 
-// Begin compares the clock with the end of a log that another writer has extended.
-// A doubt stays: becoming the writer makes no clock right.
+// Begin compares the clock with the end of a log that another writer has extended, in Unix
+// ms. A doubt stays: becoming the writer makes no clock right.
 func (k *Timekeeper) Begin(end int64, unbounded bool) {
 	if k.Manual() {
 		return
@@ -89,7 +99,7 @@ func (k *Timekeeper) Begin(end int64, unbounded bool) {
 	k.publish()
 }
 
-// judge checks a reading and reports a change of the verdict.
+// judge checks a reading and reports a change of the verdict. The caller holds mu.
 func (k *Timekeeper) judge(wall time.Time, elapsed time.Duration) {
 	if before := k.guard.doubt; k.guard.check(wall, elapsed) {
 		k.report(before, elapsed)
@@ -97,6 +107,7 @@ func (k *Timekeeper) judge(wall time.Time, elapsed time.Duration) {
 	}
 }
 
+// publish lets readers see the time that the guard gives.
 func (k *Timekeeper) publish() {
 	given := k.guard.given
 	k.now.Store(&given)
@@ -108,7 +119,8 @@ func (k *Timekeeper) Millis() int64 {
 	return k.now.Load().at(elapsed).UnixMilli()
 }
 
-// Until returns how long it takes until a Unix second.
+// Until returns how long it takes until a Unix second, 0 if it has passed. While time
+// stands still, waiting for the clock, that is longer than the difference.
 func (k *Timekeeper) Until(second int64) time.Duration {
 	_, elapsed := k.clock()
 	return k.now.Load().until(time.Unix(second, 0), elapsed)
@@ -118,8 +130,9 @@ func (k *Timekeeper) Until(second int64) time.Duration {
 // time (Unix ms) if that is later.
 func (k *Timekeeper) Second(logTime int64) int64 { return max(k.Millis(), logTime) / 1000 }
 
-// Check reads the clock. It returns the time in Unix ms, and the error for writes
-// if the clock is not trusted.
+// Check reads the clock. It returns the time in Unix ms, and the error for writes if the
+// clock is not trusted: the 503 that they get. The time is then that of the last right
+// reading, continued by elapsed time.
 func (k *Timekeeper) Check() (now int64, fault *schema.Error) {
 	if k.Manual() {
 		return k.Millis(), nil
@@ -165,7 +178,8 @@ func (k *Timekeeper) Accept() {
 	k.publish()
 }
 
-// Compare reads the NATS server's time with ask, for the next check.
+// Compare reads the NATS server's time with ask, for the next check. The round trip bounds
+// how wrong the comparison may be; an error leaves the last reading.
 func (k *Timekeeper) Compare(ctx context.Context, ask func(context.Context) (time.Time, error)) error {
 	if k.Manual() {
 		return nil

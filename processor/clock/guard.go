@@ -27,10 +27,10 @@ type guard struct {
 	began   time.Duration // elapsed at begin
 	checked time.Duration // elapsed at the last judgement
 
-	// origin is the wall time at elapsed 0; zero if no reading was ever right.
-	// Readings are compared with it and not with the last reading, since a clock
-	// that stands still or runs at a wrong rate differs little between two readings.
-	// It follows the clock slowly, see FollowRate.
+	// origin is the wall time at elapsed 0; zero if no reading was ever right. Readings are
+	// compared with it and not with the last reading, since a clock that stands still or
+	// runs at a wrong rate differs little between two readings. It follows the clock
+	// slowly, see followRate.
 	origin time.Time
 
 	given instant // the time, from the last right reading on
@@ -40,8 +40,8 @@ type guard struct {
 	overridden bool // accept overrules the server's clock until both agree
 }
 
-// followRate bounds drift: origin moves by at most 1/FollowRate of elapsed time.
-// Clocks are slewed by 1/2000. Small steps add up to no more than this and one
+// followRate bounds drift: origin moves by at most 1/followRate of elapsed time, a second a
+// minute. Clocks are slewed by 1/2000. Small steps add up to no more than this and one
 // maxStep.
 const followRate = 60
 
@@ -85,7 +85,7 @@ type serverReading struct {
 	round   time.Duration
 }
 
-// doubt is why the clock is not trusted.
+// doubt is why the clock is not trusted. It ends with a right reading, or with accept.
 type doubt struct {
 	kind  doubtKind
 	wall  time.Time     // the reading
@@ -123,8 +123,8 @@ func (g *guard) begin(end int64, unbounded bool, elapsed time.Duration) {
 	g.given = instant{wall: now, elapsed: elapsed, floor: now}
 }
 
-// check judges a reading and updates given, unless a wrong reading is younger than
-// Recheck.
+// check judges a reading and updates given, unless a wrong reading is younger than recheck.
+// It reports whether it has judged.
 func (g *guard) check(wall time.Time, elapsed time.Duration) (judged bool) {
 	wall, elapsed = wall.Round(0), max(elapsed, g.checked)
 	if g.doubt != nil && elapsed-g.checked < recheck {
@@ -148,7 +148,9 @@ func (g *guard) check(wall time.Time, elapsed time.Duration) (judged bool) {
 	return true
 }
 
-// judge reports whether a reading is right, and how far it is off if not.
+// judge reports whether a reading is right, and how far it is off if not. Three witnesses,
+// in this order: the end of the log, until a reading has agreed with it once; the NATS
+// server's clock, while a reading of it is fresh; elapsed time since origin, always.
 func (g *guard) judge(wall time.Time, elapsed time.Duration) (kind doubtKind, off time.Duration, right bool) {
 	if !g.begun {
 		ahead := wall.Sub(g.end)
@@ -181,7 +183,8 @@ func (g *guard) off(wall time.Time, elapsed time.Duration) time.Duration {
 	return wall.Sub(g.origin.Add(elapsed))
 }
 
-// follow continues time from a right reading, and moves origin towards it.
+// follow continues time from a right reading, and moves origin towards it, within
+// followRate.
 func (g *guard) follow(wall time.Time, elapsed time.Duration) {
 	off, most := g.off(wall, elapsed), (elapsed-g.checked)/followRate
 	if g.origin.IsZero() {

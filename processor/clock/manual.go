@@ -21,7 +21,8 @@ func (k *Timekeeper) Manual() bool { return k.guard == nil }
 // Stands reports whether the clock shows the same time until it is moved.
 func (k *Timekeeper) Stands() bool { return !k.runs }
 
-// Set moves a manual clock to a time in Unix ms, unless it is past that, and returns the time.
+// Set moves a manual clock to a time in Unix ms, unless it is past that, and returns the
+// time. A clock that runs goes on from there.
 func (k *Timekeeper) Set(to int64) (now int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
