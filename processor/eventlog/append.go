@@ -27,7 +27,8 @@ import (
 // epochs and has not arrived expects an event that is no longer the last: it is refused. So the
 // log holds a prefix of each epoch's appends, and the reader of its end knows which.
 
-// Ack is the acknowledgement of the append that ends with Seq.
+// Ack is the acknowledgement of the append that ends with Seq. Whoever receives it compares
+// Epoch: one of an earlier epoch may still be in the channel.
 type Ack struct {
 	Seq   uint64
 	Err   error // the append failed, or may have failed
@@ -67,7 +68,11 @@ func (l *Log) batch(as As, bytes int) (id string) {
 // MaxAtomic is the NATS server's default limit of an atomic batch, in messages.
 const MaxAtomic = 1000
 
-// Listen starts a new epoch: acknowledgements of earlier ones are dropped.
+// Listen starts a new epoch: acknowledgements of earlier ones are dropped. Each epoch has
+// an inbox of its own, and the sequence stands at the end of the subject, so that an
+// acknowledgement needs no table of what was sent:
+//
+//	_PROCESSOR.Xb3….00000000000000000042
 func (l *Log) Listen() error {
 	_ = l.unlisten()
 	l.Epoch++
@@ -98,9 +103,12 @@ func (l *Log) unlisten() error {
 	return l.ackSub.Unsubscribe()
 }
 
-// seqDigits is the width of a sequence in an acknowledgement's subject.
+// seqDigits is the width of a sequence in an acknowledgement's subject, that of the largest
+// uint64: a fixed width is cut off without a search.
 const seqDigits = 20
 
+// readAck returns nil if JetStream has stored the append as seq. Without a stream that
+// listens NATS itself answers with status 503.
 func readAck(m *nats.Msg, seq uint64) error {
 	if m.Header.Get("Status") == "503" {
 		return fmt.Errorf("append %d: %w", seq, errLeaderless)
@@ -175,8 +183,8 @@ func (l *Log) Append(facts []projections.Fact, as As) error {
 	return nil
 }
 
-// ReusedMessage is a NATS message that is published repeatedly: setting headers, one
-// value each, does not allocate. Publishing copies it.
+// ReusedMessage is a NATS message that is published repeatedly: setting headers, one value
+// each, does not allocate. Publishing copies it. It is not safe for concurrent use.
 type ReusedMessage struct {
 	nats.Msg
 	slots map[string][]string

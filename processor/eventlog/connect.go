@@ -66,8 +66,9 @@ func (c Connections) Followers() []*nats.Conn {
 	return c.Others()
 }
 
-// Leave reconnects all connections, to another server if they know one. Connections
-// that are already reconnecting retry at once.
+// Leave reconnects all connections, to another server if they know one. Connections that
+// are already reconnecting retry at once. It is for a process whose server answers
+// connections but no longer belongs to the cluster.
 func (c Connections) Leave() {
 	for _, nc := range append(c.Others(), c.Log) {
 		_ = nc.ForceReconnect() // fails only if it is closed
@@ -91,7 +92,8 @@ func ConnectOptions() []nats.Option {
 }
 
 // Refused returns an error if the last error on nc is that NATS refuses its user one of the
-// subjects. NATS reports that asynchronously, but before it answers a flush.
+// subjects. NATS reports that asynchronously, but before it answers a flush: so flush, then
+// ask.
 func Refused(nc *nats.Conn, subjects ...string) error {
 	err := nc.LastError()
 	about := func(subject string) bool { return strings.Contains(err.Error(), strconv.Quote(subject)) }

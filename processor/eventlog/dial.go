@@ -12,10 +12,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Dialer dials the servers of one connection, one at a time. nats.go looks names up and dials while it
-// holds the connection's lock, for which all else waits that asks for its state or sends.
-// So once connected, Dial waits only briefly and goes on in the background, for nats.go
-// tries the address again.
+// Dialer dials the servers of one connection, one at a time. nats.go looks names up and
+// dials while it holds the connection's lock, for which all else waits that asks for its
+// state or sends. So once connected, Dial waits only briefly and goes on in the background,
+// for nats.go tries the address again.
+//
+// A dial under way is in dialing until its result is taken, or dialKept after it is there.
+// The goroutine of a dial ends by then at the latest.
 type Dialer struct {
 	// DialContext dials; nil for TCP, to any address of a name.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)

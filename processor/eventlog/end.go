@@ -6,6 +6,12 @@ import (
 	"time"
 )
 
+// How far a log went is known from several sources: the projection, snapshots, what was
+// acknowledged, what NATS's files say. If the log ends before the furthest of them,
+// acknowledged events are lost, and a start says so instead of going on as if they had
+// never been (guarantee of the contract: an acknowledged write survives). --accept-lost-end
+// goes on, and the log records the gap.
+
 // Extent is how far a stream goes, or is known to have gone.
 type Extent struct {
 	Seq    uint64 // the last message
@@ -13,7 +19,8 @@ type Extent struct {
 	By     string // the source, for errors
 }
 
-// Further returns the extent that goes further, with the last mutation of either.
+// Further returns the extent that goes further, with the last mutation of either: a
+// mutation that any source knows as judged must not be judged twice.
 func (x Extent) Further(y Extent) Extent {
 	judged := max(x.Judged, y.Judged)
 	if y.Seq > x.Seq {

@@ -47,6 +47,8 @@ func (l *Log) Fill(ctx context.Context, events iter.Seq2[schema.Line, error]) er
 		if last == 0 {
 			at = line.Event.Time
 		}
+		// The export leaves internal events out. A log without these sequences would have
+		// gaps.
 		for last+1 < line.Seq {
 			if err := add(&schema.Event{Seq: last + 1, Time: at, Type: schema.LogPadded, Collection: schema.InternalCollection}); err != nil {
 				return err

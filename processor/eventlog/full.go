@@ -8,6 +8,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// A full JetStream is not a broken one: an operator raises the limit and lapse goes on by
+// itself. So ErrFull is told apart from other errors of appends. That takes memory: only
+// the first refusal says that the storage is full (Log.Full), later ones that there is no
+// leader.
+
 // ErrFull: JetStream refuses appends until an operator raises its storage limit.
 var ErrFull = errors.New("JetStream is at its storage limit: raise max_file of the account, or max_file_store of the servers, and reload NATS (restart it if NATS_MAX_STORE sets the limit, or the log stays without a leader); lapse continues by itself")
 

@@ -25,8 +25,9 @@ type Gap struct{ First, Last uint64 }
 var ErrGap = errors.New("the log has a gap")
 
 // Check checks the log for gaps and damage. It returns an ErrGap, or an error if the log
-// has lost its beginning, and stores a gap at the end in End. NATS knows which messages
-// are missing: it reads the log's files if they do not end as it left them.
+// has lost its beginning, and stores a gap at the end in End. NATS knows which messages are
+// missing: it reads the log's files if they do not end as it left them. The cost is one
+// request, and one more for each gap, and for a beginning above sequence 1.
 func (l *Log) Check(ctx context.Context) error {
 	info, err := l.Stream.Info(ctx, jetstream.WithDeletedDetails(true))
 	if err != nil {
@@ -101,6 +102,7 @@ func (l *Log) ReportLost(judged uint64) {
 	l.events(observe.LogDamaged{Text: text, Stream: l.DB.LogStream(), First: l.Lost.First, Last: l.Lost.Last})
 }
 
+// gaps joins ascending sequences to ranges.
 func gaps(deleted []uint64) (all []Gap) {
 	for _, seq := range deleted {
 		if n := len(all); n > 0 && all[n-1].Last+1 == seq {
@@ -163,7 +165,8 @@ func (l *Log) Trimmed(ctx context.Context, next uint64) error {
 	return fmt.Errorf("%w: event %d was trimmed before it was read; restart to restore a snapshot", ErrTrimmed, next)
 }
 
-// Started is the body of a WriterStarted.
+// Started is the body of a WriterStarted, the internal event with which a term begins:
+// {"writer":"…","lost":41}.
 type Started struct {
 	Writer string `json:"writer"`
 	// Lost is the first sequence of the gap before the event; 0 if there is none.

@@ -19,6 +19,10 @@ import (
 )
 
 // Log is the JetStream stream that holds the events of a database.
+//
+// Who uses what: the writer alone calls Listen and Append, and has the fields for them;
+// reading is safe for concurrent use; End, Lost, Judged and Extent are set by the start,
+// before others see the Log.
 type Log struct {
 	DB     schema.DatabaseName
 	NC     *nats.Conn
@@ -147,7 +151,8 @@ func (l *Log) ForgetTrouble() {
 	}
 }
 
-// CreateLog creates an empty log whose first sequence will be first.
+// CreateLog creates an empty log whose first sequence will be first. The prefix of its
+// subjects has a new secret, see Log.prefix.
 func CreateLog(ctx context.Context, js jetstream.JetStream, o Config, first uint64) (jetstream.Stream, error) {
 	config := LogConfig(o.Database, o.Database.Append()+rand.Text()+".")
 	config.FirstSeq = first
@@ -167,6 +172,11 @@ func (l *Log) Close() {
 }
 
 // LogConfig returns the configuration of a log with the subjects below prefix.
+//
+// The stream listens below a secret prefix and stores under lapse.<db>.events: so consumers
+// filter by the subjects of the contract, and a message to these subjects is no event.
+// DenyDelete keeps single events from being removed. Nothing is discarded by age, number or
+// size: only retention trims, below a verified snapshot.
 func LogConfig(db schema.DatabaseName, prefix string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:               db.LogStream(),
@@ -206,6 +216,8 @@ func (l *Log) CheckRights() error {
 // process that may read its configuration.
 func (l *Log) Secret(purpose string) []byte { return secretOf(l.prefix, purpose) }
 
+// secretOf derives a secret for one purpose by HMAC-SHA-256 (RFC 2104), so that the one
+// does not tell the other, nor the prefix.
 func secretOf(prefix, purpose string) []byte {
 	h := hmac.New(sha256.New, []byte(prefix))
 	h.Write([]byte(purpose))

@@ -129,7 +129,9 @@ func (s *Mutations) Trim(ctx context.Context, judged uint64) error {
 	return nil
 }
 
-// Run sends the mutations after sequence last to out, in order, until ctx ends.
+// Run sends the mutations after sequence last to out, in order, until ctx ends. It reads
+// ahead within the bounds above, and waits while out is full: mutations wait in the stream,
+// not in memory. It emits MutationsUnreachable for each failed attempt, and tries for ever.
 func (s *Mutations) Run(ctx context.Context, last uint64, out chan<- *schema.Mutation) {
 	retry := TryForever(ctx)
 	var since time.Time // when the stream became unreachable; zero if it is reachable

@@ -41,8 +41,9 @@ const (
 	consumerTTL    = 5 * time.Minute // without a pull
 )
 
-// Read visits the messages from sequence from on, as they arrive, until visit returns
-// an error or ctx ends. It always returns an error: theirs, or its own.
+// Read visits the messages from sequence from on, as they arrive, until visit returns an
+// error or ctx ends. It always returns an error: theirs, or its own. visit and Idle are
+// called on the caller's goroutine, one at a time.
 func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m *nats.Msg) error) error {
 	creating := ctx
 	if p.FailFast {

@@ -147,8 +147,12 @@ const (
 )
 
 // CatchUp folds the log from the store's cursor through sequence through. It calls
-// progress, if not nil, with the last sequence folded, after each fold, from a goroutine
-// of its own.
+// progress, if not nil, with the last sequence folded, after each fold, from a goroutine of
+// its own.
+//
+// Two batches take turns: one is read and decoded while the other is folded. done has one
+// value while no fold runs, so taking it is both the wait and the permission to fold. A
+// batch ends after an event, never within an atomic batch (More).
 func (l *Log) CatchUp(ctx context.Context, store *projections.Store, through uint64, progress func(seq uint64)) error {
 	// read and decode the next facts while the previous ones are folded.
 	read, folded := make([]projections.Fact, 0, FoldAtOnce), make([]projections.Fact, 0, FoldAtOnce)

@@ -12,6 +12,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A restored log continues another one, with its events and sequences, and must not be
+// taken for it: a process that still has appends in flight to the old one, or knows of
+// later events of it, would else write into the new one or find it damaged. So a restored
+// log has another secret prefix, and thereby another identity; its metadata names the
+// identities that it continues, so that projections and snapshots up to its end stay valid.
+//
+// The marks in the metadata hold across kills and processes: while lapse-restoring or
+// lapse-deleting is set, no lapse serves the stream.
+
 // Metadata of a log's stream.
 const (
 	metaRestoring = "lapse-restoring" // set until all that belongs to a restored log is there
@@ -35,6 +44,7 @@ func Unrestored(config jetstream.StreamConfig) jetstream.StreamConfig {
 	return marked(config, metaRestoring, "1")
 }
 
+// marked returns config with a key in a copy of its metadata.
 func marked(config jetstream.StreamConfig, key, value string) jetstream.StreamConfig {
 	if config.Metadata = maps.Clone(config.Metadata); config.Metadata == nil {
 		config.Metadata = make(map[string]string)

@@ -142,8 +142,9 @@ func (c Connections) denial() error {
 // notClustered is JetStream's code for replicas on a server without a cluster.
 const notClustered jetstream.ErrorCode = 10074
 
-// Transient reports whether a retry may succeed: there was no reply, or a cluster has
-// too few of its servers.
+// Transient reports whether a retry may succeed: there was no reply, or a cluster has too
+// few of its servers. Errors that name a cause, such as a missing permission, are not
+// transient.
 func Transient(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) {
@@ -167,7 +168,8 @@ func CheckVersion(nc *nats.Conn) error {
 }
 
 // CheckStreams checks the account, the database's existing streams, and that no other
-// stream has their subjects.
+// stream has their subjects. It changes nothing, so a start that it refuses leaves
+// everything as it was.
 func CheckStreams(ctx context.Context, c Connections, o Config) error {
 	js, err := jetstream.New(c.Log)
 	if err != nil {
