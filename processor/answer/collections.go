@@ -8,7 +8,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// ListCollections returns the reply to collection.list; most is its maximum in bytes.
+// ListCollections returns the reply to collection.list; most is its maximum in bytes. all
+// is sorted by name. The cursor is the name of the last collection of the page before, so
+// collections that come and go in between leave no gap.
 func ListCollections(all []*schema.Collection, request []byte, most int) ([]byte, *schema.Error) {
 	limit, cursor := len(all), ""
 	if fault := schema.ReadObject("the body of collection.list", request,

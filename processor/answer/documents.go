@@ -8,6 +8,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Whether a document lives is decided here for every read: it is there, and its deadline
+// has not passed at the second that the caller gives (rule 1 of section 2 of the contract).
+// Whether its DocumentExpired is in the log yet makes no difference. A document that seems
+// to have expired may have been renewed by a write that is not folded yet; expired tells,
+// and is the only question to the outside.
+
 // DocumentName parses the tail of a subject: a collection and an id.
 func DocumentName(tail string) (schema.CollectionName, schema.DocumentID, *schema.Error) {
 	collection, token, _ := strings.Cut(tail, ".")
@@ -44,8 +50,9 @@ func NewLive(store *projections.Store, c *schema.Collection, id schema.DocumentI
 	return live, err
 }
 
-// LiveDocument returns a document that lives at now, in unix seconds, or the error for
-// the client. The last error is internal, or that of expired.
+// LiveDocument returns a document that lives at now, in unix seconds, or the error for the
+// client: a 404 for the collection or the document. The last error is internal, or that of
+// expired. The body is shared with the store and must not be changed.
 func LiveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, expired expiredFunc) (Live, *schema.Error, error) {
 	c, ok := store.Collection(name)
 	if !ok {
@@ -67,7 +74,8 @@ func Lives(c *schema.Collection, record projections.Record, now int64) bool {
 	return record.Version != 0 && !record.Deadline(c).Passed(now)
 }
 
-// Present returns a live document in the form that clients receive.
+// Present returns a live document in the form that clients receive: with id, _ts and _etag.
+// It allocates the reply and shares nothing with record.
 func Present(record projections.Record) []byte {
 	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version)
 }

@@ -13,6 +13,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A forecast counts without looking at documents: the expiry index has two orders
+// (projections/due.go), documents with a ttl of their own by deadline, documents that
+// inherit by _ts. In each order the documents of a bucket are a range, so counting is a
+// walk over index entries with a bound at each bucket. Another default TTL shifts the
+// bounds of the inheriting order and no entry, which is why a what-if costs no more.
+//
+//	ByTimestamp, defaultTtl 3600:  due at bucket [F,U)  ⇔  _ts in [F-3600, U-3600)
+
 // forecastEntries is the number of expiry index entries that count as one document of the
 // scan limit, since an entry is that much cheaper.
 const forecastEntries = 10
@@ -20,7 +28,8 @@ const forecastEntries = 10
 // forecastSlice is how long a forecast works between two pauses.
 const forecastSlice = 200 * time.Microsecond
 
-// Forecaster answers one forecast.
+// Forecaster answers one forecast. It is used once, by one goroutine. Long walks pause
+// (Pace), so that requests go first.
 type Forecaster struct {
 	Limits  query.Limits
 	Pace    func(ctx context.Context, worked time.Duration) // nil to work without a pause
@@ -55,7 +64,9 @@ func (f *Forecaster) Answer(ctx context.Context, store *projections.Store, name 
 }
 
 // count counts the documents of a collection by their deadlines, in both expiry orders.
-// Each order has bounds of its own.
+// Each order has bounds of its own. ends are ascending, exclusive upper bounds of the
+// counts that Tally returns: overdue now, due at once by the asked policy, each bucket, and
+// the rest.
 func (f *Forecaster) count(v *projections.View, now int64, ask schema.ForecastRequest) (*schema.Forecast, error) {
 	is := v.Collection()
 	would := *is

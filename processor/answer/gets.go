@@ -29,6 +29,10 @@ func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, 
 // ReadBatch answers a batch of gets from one state and returns the state's sequence. now
 // returns the unix second by which to judge deadlines, bytes is the maximum reply, and
 // expired is called for each document whose deadline has passed.
+//
+// It mirrors what the machine does for a batch that mutates: an operation with a fault has
+// it, an atomic batch blames its first fault, and what no longer fits the reply becomes a
+// 413 of its own (Budget). An error means that the whole batch has to be read again.
 func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, now func() int64, bytes int, expired expiredFunc) (results []schema.OperationResult, seq uint64, err error) {
 	v, ok, err := store.View(b.Collection)
 	if err != nil {

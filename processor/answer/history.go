@@ -10,6 +10,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// The history of a document is linked by its events: Previous names the event before. The
+// projection only knows where chains begin: the last event of each life, and deletions of
+// the collection. So a page starts from these (starts), always takes the event with the
+// highest sequence, and adds its Previous to the candidates: newest first, without an index
+// of all events.
+//
+// A page reads the events that it returns from the log, one request each. A cursor is the
+// sequence of the next event, sealed with the document's name, so that it works for no
+// other.
+
 // Limits of a history request.
 const (
 	defaultHistory = 100
@@ -53,7 +63,8 @@ func (h *History) context() string { return string(h.Name) + "." + string(h.ID) 
 type EventFunc = func(seq uint64) (*schema.Event, error)
 
 // Reply returns the page, in at most room bytes, and whether it has events. It reads only
-// the events that it returns, and the one that does not fit.
+// the events that it returns, and the one that does not fit. An event that is trimmed ends
+// the history: all older ones are trimmed, too.
 //
 // It returns schema.ErrTooLarge if the first event alone does not fit.
 func (h *History) Reply(store *projections.Store, room int, event EventFunc) (body []byte, found bool, err error) {

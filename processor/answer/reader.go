@@ -14,9 +14,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Reader answers reads from the folded state, at a time that the caller passes, in ms
-// since 1970. It uses no clock and no NATS. An error is a *schema.Error if the request is
-// invalid.
+// Reader answers reads from the folded state, at a time that the caller passes, in ms since
+// 1970. It uses no clock and no NATS. An error is a *schema.Error if the request is
+// invalid. It is for one goroutine at a time: the service has its own, concurrent way to
+// the same functions.
 type Reader struct {
 	Store  *projections.Store
 	Limits query.Limits

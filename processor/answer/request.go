@@ -61,7 +61,8 @@ func TooLargeBody(bytes, most int) *schema.Error {
 	return schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", bytes, most)
 }
 
-// RepeatOf returns the reply to the mutation that made an event.
+// RepeatOf returns the reply to the mutation that made an event, from the event alone: a
+// repeat of a Nats-Msg-Id gets the outcome of then, whatever has happened since.
 func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 	switch e.Type {
 	case schema.DocumentCreated, schema.CollectionCreated:
