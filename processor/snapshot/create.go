@@ -14,8 +14,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Create makes a snapshot of the projection, reads it back and verifies it. It takes
-// about as long as reading all documents twice. The caller holds Making.
+// Create makes a snapshot of the projection, reads it back and verifies it. It takes about
+// as long as reading all documents twice. The caller holds Making.
+//
+// The order is what makes it safe to trim the log by it: the checkpoint is verified against
+// its own digest before anything is stored; the snapshot is marked sound only after it was
+// read back from JetStream; one that exists and is sound is checked and kept, rather than
+// replaced. A kill in between leaves an unfinished snapshot, which later rounds remove.
+// Folding goes on meanwhile: a checkpoint of Pebble is hard links.
 func (s *Store) Create(ctx context.Context) (schema.Snapshot, error) {
 	checkpoint := checkpointDir(s.dir)
 	if err := errors.Join(ctx.Err(), s.checkSpace(), s.fs.RemoveAll(checkpoint)); err != nil {
@@ -77,7 +83,8 @@ func spareBytes(total uint64) uint64 { return min(64<<20, total/20) }
 // cleanupTimeout is the timeout of removing an unfinished snapshot.
 const cleanupTimeout = 5 * time.Second
 
-// fill writes a checkpoint to its store, reads it back, and only then marks it sound.
+// fill writes a checkpoint to its store, reads it back, and only then marks it sound. The
+// archive goes through a pipe, so memory does not grow with it.
 func (s *Store) fill(ctx context.Context, store jetstream.ObjectStore, one *storedSnapshot, checkpoint string) error {
 	meta, err := one.meta()
 	if err != nil {

@@ -17,6 +17,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Reading a snapshot back is the same for a verification and a restore: unpack it into a
+// directory, open that as a projection, and compare cursor and digest with the metadata.
+// Only a restore then renames the directory. So whatever can be restored was opened once.
+//
+// Most of this file is patience: an object comes in chunks from a stream whose leader may
+// change, and nats.go waits without end for a chunk that is damaged. What makes no progress
+// for stallTimeout fails, with the reason as far as JetStream tells it.
+
 // readBack is download, and removes the directory afterwards.
 func (s *Store) readBack(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, read readFunc) error {
 	defer func() { _ = s.fs.RemoveAll(verifyDir(s.dir)) }()
@@ -180,8 +188,9 @@ func (s *Store) check(ctx context.Context, one storedSnapshot, read readFunc) (s
 	return one.Snapshot, nil
 }
 
-// Restore replaces the projection, which must not be open, with a snapshot, unless
-// fits returns an error for its cursor. On an error the projection stays.
+// Restore replaces the projection, which must not be open, with a snapshot, unless fits
+// returns an error for its cursor. On an error the projection stays, but for one between
+// the removal and the rename, after which the next start folds the log or restores again.
 func (s *Store) Restore(ctx context.Context, one storedSnapshot, fits func(projections.Cursor) error) error {
 	defer func() { _ = s.fs.RemoveAll(verifyDir(s.dir)) }()
 	store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))

@@ -11,6 +11,11 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
+// The projection is a cache of the log, and a snapshot a copy of it. Whether one belongs to
+// the log as it is now is decided by its cursor: the identity of the log, the last folded
+// sequence, and a hash over what was folded. Cheap checks come first (identity, bounds);
+// then the event at the cursor is read and compared.
+
 // checkLog rejects an empty log if there is a projection or a snapshot of another one:
 // they may be all that is left of it.
 func (s *Store) checkLog(ctx context.Context, cursor projections.Cursor) error {
@@ -74,9 +79,10 @@ func Mismatch(ctx context.Context, log *eventlog.Log, cursor projections.Cursor)
 	return "", nil
 }
 
-// checkEnd compares the log's end with the furthest that the extent file, the
-// projection, the snapshots and NATS know. If the log ends before, it returns an
-// error or, with AcceptLostEnd, sets the log's Lost and Judged.
+// checkEnd compares the log's end with the furthest that the extent file, the projection,
+// the snapshots and NATS know. If the log ends before, it returns an error or, with
+// AcceptLostEnd, sets the log's Lost and Judged. In a cluster it waits a while: a new
+// leader may not have applied all that it has.
 func (s *Store) checkEnd(ctx context.Context, cursor projections.Cursor, o Config) error {
 	l := s.log
 	reached := l.Extent.Read().Further(eventlog.Extent{Seq: l.End.Last, By: "what NATS knows"})

@@ -14,9 +14,12 @@ import (
 )
 
 // OpenProjection opens the projection in o.Dir if it matches the log, and otherwise
-// rebuilds it: the projection is a cache, and the log decides. It removes the old one
-// only when there is a snapshot or a whole log to rebuild it from. The caller closes
-// the store.
+// rebuilds it: the projection is a cache, and the log decides. It removes the old one only
+// when there is a snapshot or a whole log to rebuild it from. The caller closes the store.
+//
+// An error about access, such as a lock or a full disk, rebuilds nothing: the projection
+// may be sound. Everything that can refuse the start is checked before the projection is
+// removed.
 func OpenProjection(ctx context.Context, log *eventlog.Log, snapshots *Store, o Config) (*projections.Store, error) {
 	o.Doing("opening the projection")
 	store, err := projections.Open(o.Dir, o.Projection)

@@ -103,7 +103,8 @@ func logMismatch(ctx context.Context, c eventlog.Connections, o eventlog.Config,
 }
 
 // replaceLog replaces the log, if there is one, with an empty one from the restored
-// snapshot, binds the projection to it, and makes a snapshot of it.
+// snapshot, binds the projection to it, and makes a snapshot of it. The new log needs that
+// one: it begins after the snapshot's sequence, so nothing could be rebuilt without it.
 func (s *Store) replaceLog(ctx context.Context, c eventlog.Connections, snapshot schema.Snapshot, o Config) (schema.Snapshot, error) {
 	js, err := jetstream.New(c.Log)
 	if err != nil {

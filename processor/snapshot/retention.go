@@ -18,6 +18,23 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A round, on the writer, every SnapshotEvery:
+//
+//	pad ─► prune ─► snapshot ─► drop old snapshots ─► trim the log ─► trim mutations ─► prune
+//
+// The order keeps one promise: the log is never trimmed above what a verified snapshot
+// holds. What a round does not reach for an error, the next one does; each step may be
+// repeated.
+//
+// The event at a snapshot's cursor stays in the log, since it shows that the two belong
+// together. So do the events of the last two minutes with a Nats-Msg-Id, from which repeats
+// are answered.
+//
+// Personal data should go when its time has come: trimmed events must vanish from the files
+// of the log, of the projection and of snapshots. JetStream frees a file when all of it is
+// trimmed, hence pad; Pebble when it compacts, hence the compaction in prune; a snapshot
+// that may hold pruned facts is Stale, and replaced.
+
 // Retention makes snapshots and, if Config.Retain is finite, removes what is older:
 // the log below a verified snapshot, snapshots that newer ones replace, judged
 // mutations, and what the projection keeps for history only.
@@ -218,8 +235,9 @@ func (k *Retention) drop(ctx context.Context, all []storedSnapshot) (kept []sche
 	return kept, nil
 }
 
-// trim removes events from the log that are older than the retention and below all
-// sound snapshots.
+// trim removes events from the log that are older than the retention and below all sound
+// snapshots. A LogTrimmed event notes it first: a start can then tell a trimmed beginning
+// from a lost one.
 func (k *Retention) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if len(sound) == 0 {
 		return nil

@@ -41,7 +41,14 @@ type Store struct {
 	Making sync.Mutex // held while a snapshot is made, verified or removed
 }
 
-// storedSnapshot is a snapshot as JetStream keeps it.
+// storedSnapshot is a snapshot as JetStream keeps it. Its states:
+//
+//	unfinished  ─► sound ─► lost (it no longer matches the log)
+//	    │            └────► faulty (read back and found damaged)
+//	    └──► removed by the next round
+//
+// Sound, Fault and the cursor are in the object's metadata; lost is found out whenever it
+// is described.
 type storedSnapshot struct {
 	schema.Snapshot
 	stream     string             // identity of its log
@@ -102,9 +109,10 @@ func (s *Store) List(ctx context.Context) ([]schema.Snapshot, error) {
 	return list, err
 }
 
-// all returns all snapshots of the database, newest first, also those of other logs.
-// An unfinished one has only its sequence. One that does not match the log is not
-// sound, nor is one that is unreadable, which is no error here.
+// all returns all snapshots of the database, newest first, also those of other logs. An
+// unfinished one has only its sequence. One that does not match the log is not sound, nor
+// is one that is unreadable, which is no error here. It asks for all of them at the same
+// time.
 func (s *Store) all(ctx context.Context) (all []storedSnapshot, err error) {
 	names := s.js.ObjectStoreNames(ctx)
 	var seqs []uint64

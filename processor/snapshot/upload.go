@@ -11,7 +11,9 @@ import (
 )
 
 // upload is a reader for ObjectStore.Put that bounds memory: it returns full chunks, and
-// waits while more than uploadAhead bytes are not stored yet.
+// waits while more than uploadAhead bytes are not stored yet. nats.go publishes what it
+// reads without waiting for acknowledgements, so the whole archive could be in memory
+// otherwise.
 type upload struct {
 	ctx     context.Context
 	store   jetstream.ObjectStore
