@@ -98,6 +98,7 @@ func (s *Store) fold(facts []Fact) (folded int, err error) {
 	defer f.queues.Close()
 	defer f.history.Close()
 	defer s.indexer.clear()
+	defer func() { err = errors.Join(err, f.lookups.close()) }()
 	if err := f.forget(2 * len(facts)); err != nil {
 		return 0, err
 	}
@@ -169,6 +170,7 @@ type fold struct {
 	marked      map[uint64]bool // incarnations with marks of this fold
 	buried      []uint64
 
+	lookups          lookups
 	key, key2, value []byte // scratch
 }
 
@@ -482,6 +484,47 @@ func (f *fold) prior(fact *Fact) (Meta, error) {
 	if r, ok := f.documents[string(f.key)]; ok {
 		return r.Meta, nil
 	}
-	m, _, err := f.store.meta(f.key)
-	return m, err
+	if r, ok := f.store.cache.meta(f.key); ok {
+		return r.Meta, nil
+	}
+	return f.lookups.meta(f.store, f.key)
+}
+
+// lookups reads documents for one step of a fold from the store as it is before the step.
+// Pebble's Get makes an iterator for each level each time, which is most of its cost where
+// filters answer that a key is nowhere: of new documents. So from the second read on one
+// iterator, which uses the filters as Get does, does all of them.
+type lookups struct {
+	began    bool
+	iterator *pebble.Iterator
+}
+
+// meta returns a document's Meta, with Version 0 for none.
+func (l *lookups) meta(s *Store, key []byte) (m Meta, err error) {
+	if !l.began {
+		l.began = true
+		m, _, err = s.stored(key)
+		return m, err
+	}
+	if l.iterator == nil {
+		if l.iterator, err = s.iterate([]byte{keyDocument}, successor([]byte{keyDocument})); err != nil {
+			return Meta{}, err
+		}
+	}
+	if !l.iterator.SeekPrefixGE(key) {
+		return Meta{}, l.iterator.Error()
+	}
+	value, err := l.iterator.ValueAndErr()
+	if err != nil {
+		return Meta{}, err
+	}
+	r, err := decodeRecord(value)
+	return r.Meta, err
+}
+
+func (l *lookups) close() error {
+	if l.iterator == nil {
+		return nil
+	}
+	return l.iterator.Close()
 }

@@ -106,6 +106,11 @@ func (s *Store) meta(key []byte) (m Meta, ok bool, err error) {
 	if r, ok := s.cache.meta(key); ok {
 		return r.Meta, r.Version != 0, nil
 	}
+	return s.stored(key)
+}
+
+// stored is meta without the cache.
+func (s *Store) stored(key []byte) (m Meta, ok bool, err error) {
 	err = s.document(key, func(value []byte) error {
 		r, err := decodeRecord(value)
 		m, ok = r.Meta, err == nil
