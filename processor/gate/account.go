@@ -34,7 +34,7 @@ func accepts(m *nats.Msg) bool {
 }
 
 // notOwned returns why an account may not change a consumer, nil if it may. Clients have
-// all consumers in common.
+// all consumers in common: account "" is theirs.
 func notOwned(account string, c *server.ConsumerConfig) error {
 	if account == "" || c.Metadata[schema.ConsumerAccount] == account {
 		return nil

@@ -18,7 +18,9 @@ type Application struct {
 // apiPrefix is where an application imports the JetStream API of the log.
 const apiPrefix = "LAPSE.API."
 
-// Config returns the account in the syntax of a configuration file of NATS.
+// Config returns the account in the syntax of a configuration file of NATS, with a comment
+// for what a reader may want to change. It is made from the same permissions as the
+// embedded server's own accounts, so it imports nothing that these do not export.
 func (a Application) Config() string {
 	return fmt.Sprintf(`# For lapse serve --nats-config, whose file has: accounts { include FILE }
 %[1]s {

@@ -123,8 +123,11 @@ func readCreate(body []byte) (*server.CreateConsumerRequest, error) {
 }
 
 // check returns the error in a consumer's configuration, nil for none. The client gets
-// replies at an inbox with the given prefix, and may have messages delivered to others
-// with this prefix: not everything that is no subject of lapse is an inbox.
+// replies at an inbox with the given prefix, and may have messages delivered to others with
+// this prefix: not everything that is no subject of lapse is an inbox.
+//
+// It walks over the fields of the server's own type: a field without a rule, as one that a
+// later NATS adds, must be zero until somebody has looked at what it does.
 func check(c *server.ConsumerConfig, prefix string) error {
 	v := reflect.ValueOf(c).Elem()
 	for i := range v.NumField() {

@@ -12,7 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// create makes a consumer as rules allow, or edits one, see edit.
+// create makes a consumer as rules allow, or edits one, see edit. One at a time: between
+// counting the consumers and making one no other is made by this gate. Requests that wait
+// meanwhile are limited by their subscription (maxPassing).
 func (g *Gate) create(m *nats.Msg, o operation) {
 	g.creating.Lock()
 	defer g.creating.Unlock()

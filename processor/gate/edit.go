@@ -11,6 +11,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// Whether a client may edit a consumer is found out by asking JetStream, rather than by
+// comparing configurations here: JetStream fills in defaults that depend on its version.
+// Three requests tell all:
+//
+//	create as asked                        it is so already: its info is the reply
+//	create, the editable fields as now     no other field differs; else refuse
+//	update as asked                        the edit
+//
+// Create never changes a consumer that exists, so nothing is changed before it is clear
+// that it may be.
+
 // editable names the fields that replace sets.
 const editable = "description, metadata, filters, ack_wait, max_deliver, backoff and max_ack_pending"
 
@@ -98,10 +109,11 @@ func (g *Gate) mayEdit(ctx context.Context, m *nats.Msg, c *server.ConsumerConfi
 	return errors.New("its sender must receive the reply by a wildcard of its own, such as _INBOX.<random>.*, to edit it, as client libraries do"), nil
 }
 
-// ownInbox reports whether reply is plausibly an inbox of the sender. An auditor, who creates consumers as others do, could name an inbox that is no
-// auditor's. It can't guess where another client listens to all of its replies, and an
-// inbox that it knows as a deliver_subject is the only one there. Where somebody listens
-// to the inboxes of all clients, there is no telling.
+// ownInbox reports whether reply is plausibly an inbox of the sender. An auditor, who
+// creates consumers as others do, could name an inbox that is no auditor's. It can't guess
+// where another client listens to all of its replies, and an inbox that it knows as a
+// deliver_subject is the only one there. Where somebody listens to the inboxes of all
+// clients, there is no telling.
 func (g *Gate) ownInbox(ctx context.Context, inbox string) (bool, error) {
 	client := strings.TrimSuffix(inbox, "."+lastToken(inbox))
 	all := strings.TrimSuffix(client, lastToken(client))
@@ -116,7 +128,8 @@ func (g *Gate) ownInbox(ctx context.Context, inbox string) (bool, error) {
 	return !heard, err
 }
 
-// hasSubscriber probes subject with an empty message. NATS reports that nobody does before it answers a flush.
+// hasSubscriber probes subject with an empty message. NATS reports that nobody listens
+// before it answers a flush.
 func (g *Gate) hasSubscriber(ctx context.Context, subject string) (bool, error) {
 	sub, err := g.clients.SubscribeSync("$KV." + rand.Text()) // as the gate may; NATS refuses replies below $JS.
 	if err != nil {

@@ -79,7 +79,8 @@ func (g *Gate) consumers(ctx context.Context, log string) (names []string, err e
 	}
 }
 
-// countOf counts the consumers of a log that an account created.
+// countOf counts the consumers of a log that an account created. It reads the infos of all,
+// page by page, which is why full asks only once there are enough to reach the limit.
 func (g *Gate) countOf(ctx context.Context, log, account string) (n int, err error) {
 	for seen := 0; ; {
 		var page server.JSApiConsumerListResponse
@@ -111,11 +112,13 @@ func (g *Gate) exists(ctx context.Context, log, name string) (bool, error) {
 	return err == nil && info.Error == nil, err
 }
 
+// info returns JetStream's info of a consumer; its Error is set if there is none.
 func (g *Gate) info(ctx context.Context, log, name string) (info server.JSApiConsumerInfoResponse, err error) {
 	err = g.askJSON(ctx, "$JS.API.CONSUMER.INFO."+log+"."+name, nil, &info)
 	return info, err
 }
 
+// askJSON is ask for a reply that is read as JSON.
 func (g *Gate) askJSON(ctx context.Context, subject string, body []byte, answer any) error {
 	m, err := g.ask(ctx, &nats.Msg{Subject: subject, Data: body})
 	if err != nil {

@@ -11,7 +11,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// operation is a request of the JetStream API.
+// operation is a request of the JetStream API: which subject it has, who may send it, and
+// what the gate does with it. Each is one line of operations; nothing else in this package
+// lists subjects of the API.
 type operation struct {
 	subject string // as the server subscribes to it; its first * is the stream
 	reply   string // type of the reply

@@ -8,6 +8,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Who may use which subject, in one place. The embedded server's accounts, nats.conf, the
+// imports of `lapse config account` and the table in the manual are made from these lists,
+// so they cannot disagree. test/rights has the same from the other side, as what each user
+// must be able to do and must not.
+//
+// A user may publish what mayPublish and operations give his role, less mayNotPublish;
+// likewise for subscriptions. NATS applies a denial over every permission.
+
 // Role is who has permissions on subjects: users of NATS, and accounts that import. A set
 // of roles is their sum.
 type Role uint16

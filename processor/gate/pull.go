@@ -92,14 +92,17 @@ func (g *Gate) deleteAudited(m *nats.Msg, o operation) {
 	})
 }
 
-// pulled caches the consumers that were looked up within the last second, so that a
-// fast reader costs one look-up in that time, and which of them an auditor created.
+// pulled caches the consumers that were looked up within the last second, so that a fast
+// reader costs one look-up in that time, and which of them an auditor created. It is
+// emptied as a whole: entries need no times of their own.
 type pulled struct {
 	mu    sync.Mutex
 	since time.Time
 	names map[string]bool // by stream and consumer: whether an auditor created it
 }
 
+// lookup reports whether the consumer was not looked up within the last second, and whether
+// it is known to be an auditor's. The caller looks it up if it is the first.
 func (p *pulled) lookup(name string, now time.Time) (first, audited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

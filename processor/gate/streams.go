@@ -13,6 +13,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// What clients see of streams. The gate answers for the two streams of each database that
+// clients may know of, as if there were no others: the lease and the snapshots of the same
+// account are none of their business. Answers are shortened to what a client may know:
+// streams show the subjects under which messages are stored, not those on which the log
+// listens.
+
 // stores returns the subjects of the messages in a stream that clients may know of, ""
 // for any other stream.
 func (g *Gate) stores(stream string) string {
