@@ -7,6 +7,17 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A batch is decided operation by operation, each against the state after those before it.
+// A plain batch may be interrupted (More) when its work reaches the turn's limit; what is
+// decided stays decided, and other requests get their turn. An atomic one is decided in one
+// attempt: at the first refusal everything that it emitted is undone, and each other
+// mutation is a 424.
+//
+// Budgets keep one request from occupying the writer or exceeding a message: bytes of the
+// reply, of events, and of documents read; for an atomic batch also its work and the number
+// of its events, which a stream limits. What would exceed a budget is refused before it
+// changes anything.
+
 // BatchRun is a batch while it is decided.
 type BatchRun struct {
 	*schema.Batch
@@ -115,7 +126,8 @@ func (r budget) after(result *schema.OperationResult) int {
 	return r.left - max(0, result.Size()+bytesPerResult-smallResult)
 }
 
-// Put stores a result if it fits, else an error.
+// Put stores a result if it fits, else an error. An error always fits: NewBudget has
+// reserved its space.
 func (r *budget) Put(to *schema.OperationResult, result schema.OperationResult) {
 	if left := r.after(&result); left >= 0 {
 		*to, r.left = result, left
@@ -124,6 +136,8 @@ func (r *budget) Put(to *schema.OperationResult, result schema.OperationResult) 
 	}
 }
 
+// TooMuchRead returns the error of an operation in a batch that has read too much before
+// it.
 func TooMuchRead() *schema.Error {
 	return schema.ErrTooLarge.With("the documents of the batch have too many bytes: use smaller batches")
 }
@@ -266,8 +280,9 @@ func (m *Machine) expireTargets(now int64, b *schema.Batch) (more bool, err erro
 	return false, nil
 }
 
-// failAll fills in the results of an atomic batch that failed: the operation to blame
-// keeps its own, other mutations depend on it, and gets read the state without it.
+// failAll fills in the results of an atomic batch that failed: the operation to blame keeps
+// its own, other mutations depend on it, and gets read the state without it. Nothing of the
+// batch is pending any more.
 func (m *Machine) failAll(now int64, run *BatchRun, blamed int) error {
 	budget, results := &run.budget, run.results
 	budget.Put(&results[blamed], results[blamed])

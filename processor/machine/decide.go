@@ -8,7 +8,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Outcome is the result of a mutation or read.
+// Outcome is the result of a mutation or read. Of Again, Recall and More at most one is
+// set; the other fields then mean nothing.
 type Outcome struct {
 	Code  int           // 200, 201, 204; the fault's when there is one
 	Fault *schema.Error // why it was refused, else nil
@@ -129,8 +130,14 @@ func (m *Machine) image(c *schema.Collection, body []byte) []byte {
 	return body
 }
 
+// refused is the outcome of a mutation that changes nothing.
 func refused(fault *schema.Error) (Outcome, error) { return Outcome{Fault: fault}, nil }
 
+// decide judges a mutation at log time, in the order of checks of section 3 of the
+// contract: what is wrong with the request itself (mu.Fault), its size, a repeat of its
+// Nats-Msg-Id; then what its target is and was. It emits the events of a mutation that
+// succeeds. One that is refused emits at most the DocumentExpired of a document past its
+// deadline (living).
 func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 	if mu.Fault != nil {
 		return refused(mu.Fault)
@@ -196,6 +203,7 @@ func NoDocument(c *schema.Collection, id schema.DocumentID) *schema.Error {
 	return schema.ErrDocumentNotFound.With("there is no document %q in %s", string(id), c.Name)
 }
 
+// checkMatch returns the 412 of an If-Match that names another version than the live one.
 func checkMatch(mu *schema.Mutation, version schema.Version) *schema.Error {
 	if !mu.Matches(version) {
 		return schema.ErrPreconditionFailed.With("If-Match is %.40q and the live version %q: get it again and retry with its _etag", mu.IfMatch, version)
@@ -203,6 +211,9 @@ func checkMatch(mu *schema.Mutation, version schema.Version) *schema.Error {
 	return nil
 }
 
+// decideCollection judges a mutation of a collection. For a change of policy or a deletion,
+// everything that is due comes first (rule 4 of section 2): if writes are pending or much
+// is due, it is Again, and the caller folds and comes back.
 func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 	c := m.Collection(mu.Collection)
 	if mu.Op == schema.CollectionCreate {
@@ -275,6 +286,8 @@ func (m *Machine) emitCollection(mu *schema.Mutation, t schema.EventType, incarn
 	return c
 }
 
+// decideDocument judges a mutation of a document: the collection, the live document before
+// it, preconditions, then the new content with its ttl.
 func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 	c := m.Collection(mu.Collection)
 	if c == nil {
@@ -421,6 +434,7 @@ func (m *Machine) setEnd(c *schema.Collection, mu *schema.Mutation, d *schema.Do
 	return m.checkSize(len(d.Body)), nil
 }
 
+// deleteDocument ends a live document, with its last content where previousImages says so.
 func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Record) {
 	e := eventOf(mu, schema.DocumentDeleted)
 	e.Previous, e.Body = prior.Version, m.image(c, prior.Body)
@@ -449,6 +463,8 @@ func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior
 	return touched(c, mu, d), nil
 }
 
+// touched is the outcome of a touch: version and time, or with content what the reply has
+// to read.
 func touched(c *schema.Collection, mu *schema.Mutation, d overlaid) Outcome {
 	o := Outcome{Code: 200, Lifetime: d.lifetime(c)}
 	if mu.Content {
@@ -459,6 +475,8 @@ func touched(c *schema.Collection, mu *schema.Mutation, d overlaid) Outcome {
 	return o
 }
 
+// putDocument creates or replaces a document. What it emits and what it puts into the
+// overlay must say the same: the overlay stands for the fold until that happens.
 func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schema.Document, prior projections.Record, restored schema.Version) (Outcome, error) {
 	reason, err := m.reason(c, mu.ID, prior.Meta)
 	if err != nil {

@@ -5,7 +5,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// hold holds or releases a document. Its version and _ts stay.
+// hold holds or releases a document. Its version and _ts stay, so the deadline after a
+// release is what it would have been all along: a release may make it overdue, and the
+// sweep then expires it.
 func (m *Machine) hold(c *schema.Collection, mu *schema.Mutation, prior projections.Meta) (Outcome, error) {
 	e := eventOf(mu, schema.DocumentHeld)
 	e.Previous = prior.Version
@@ -41,6 +43,7 @@ func (m *Machine) reason(c *schema.Collection, id schema.DocumentID, meta projec
 	return m.Store.Reason(c, id)
 }
 
+// lifetime returns what a reply says about the deadline and hold of the document.
 func (d overlaid) lifetime(c *schema.Collection) schema.Lifetime {
 	l := schema.Lifetime{Deadline: d.Deadline(c), Held: d.Held}
 	if d.Held {

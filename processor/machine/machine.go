@@ -75,7 +75,9 @@ func NewMachine(store Projection) (*Machine, error) {
 	return m, m.restart()
 }
 
-// restart forgets everything but the store.
+// restart forgets everything but the store, and arms the queues of all collections:
+// O(collections), one look into the expiry index for each queue whose policy makes anything
+// due.
 func (m *Machine) restart() error {
 	cursor := m.Store.Cursor()
 	m.seq, m.time = cursor.Seq, cursor.Time
@@ -124,6 +126,8 @@ func (m *Machine) emit(e *schema.Event) {
 	m.emitFact(projections.Fact{Event: e, Known: true})
 }
 
+// emitFact gives an event its sequence and time, and adds it to pending. Sequences are
+// known ahead of the log since nobody else appends (eventlog/append.go).
 func (m *Machine) emitFact(fact projections.Fact) {
 	m.seq++
 	fact.Seq, fact.Time = m.seq, m.time
@@ -165,7 +169,9 @@ func (m *Machine) Taken() []projections.Fact { return m.pending[:m.taken] }
 // PendingBytes returns the size of the bodies of pending events.
 func (m *Machine) PendingBytes() int { return m.bytes }
 
-// Commit folds the pending events up to sequence seq, which the log has acknowledged.
+// Commit folds the pending events up to sequence seq, which the log has acknowledged. They
+// have to be taken. The timers of the sweep follow the fold, and the overlay loses what the
+// projection now has.
 func (m *Machine) Commit(seq uint64) error {
 	n := 0
 	for n < len(m.pending) && m.pending[n].Seq <= seq {
@@ -197,8 +203,8 @@ func (m *Machine) Commit(seq uint64) error {
 	return nil
 }
 
-// Abort forgets the pending events: they are not in the log. Adopt folds whatever the
-// log has in their place.
+// Abort forgets the pending events: they are not in the log. The term folds what the log
+// has instead.
 func (m *Machine) Abort() error { return m.restart() }
 
 // adopt folds events of the log that this machine did not decide. Nothing may be

@@ -5,8 +5,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// overlay holds the state after pending events; lookups try it before the projection.
-// Each entry names its event and is dropped when that event is folded.
+// overlay holds the state after pending events; lookups try it before the projection. Each
+// entry names its event and is dropped when that event is folded: only if it is still that
+// event's, since a later one may have replaced it.
+//
+//	pending: 41 upsert a, 42 delete a        overlay: a → ended by 42
+//	41 is folded                             overlay: a → ended by 42 (the projection has a)
+//	42 is folded                             overlay: nothing (nor has the projection)
+//
+// It grows with what is in flight, which the writer bounds.
 type overlay struct {
 	documents   map[DocumentKey]overlaid
 	collections map[schema.CollectionName]overlaidCollection
@@ -132,7 +139,8 @@ func (o *overlay) folded(facts []projections.Fact, all bool) {
 }
 
 // attempt runs step. If it returns false or panics, its events and changes are undone.
-// Attempts may nest.
+// Attempts may nest: a batch is one, with one for each operation in it. Undoing costs what
+// was done. Work and reads that were counted stay counted, as they were done.
 func (m *Machine) attempt(step func() bool) {
 	o := &m.overlay
 	seq, time, pending, bytes, folds, undo := m.seq, m.time, len(m.pending), m.bytes, m.folds, len(o.undo)

@@ -8,6 +8,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A restore needs the content of an earlier version, which only the log has: the projection
+// has present documents. Reading it may take long, and the machine does no I/O. So it asks
+// History, and decides Recall if that has to read first: the writer reads on another
+// goroutine and decides the mutation again, by when the answer is at hand. Pending events
+// are looked at first, since the log does not have them yet.
+//
+//	DocumentHeld 90 ─Previous─► DocumentTouched 70 ─Content─► DocumentCreated 12
+
 // Former is a version in the folded log that a restore asks for.
 type Former struct {
 	Event   *schema.Event // the event asked for; nil if the log has none

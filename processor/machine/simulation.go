@@ -8,8 +8,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Simulation drives the machine with a simulated clock. Everything due at a time expires
-// at that time, before any mutation at or after it. The same calls give the same events.
+// Simulation drives the machine with a simulated clock. Everything due at a time expires at
+// that time, before any mutation at or after it. The same calls give the same events.
+//
+// It is the writer without a log: what is decided is emitted and folded at once, in groups.
+// The clock jumps from due second to due second; between them nothing can happen. It folds
+// before a second at which a pending document may be due (soonest), since the sweep knows
+// only folded ones.
 type Simulation struct {
 	Machine *Machine
 	emit    func(*schema.Event) error

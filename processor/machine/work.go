@@ -34,9 +34,10 @@ func (m *Machine) read(bytes int) {
 	m.work += bytes
 }
 
-// foldWork returns the work of folding an event: its body, and for a document in
-// consistent indexes the content before it and its index entries. In an atomic batch,
-// whose work is limited, the entries are counted; else their number is an upper bound.
+// foldWork returns the work of folding an event: its body, and for a document in consistent
+// indexes the content before it and its index entries. In an atomic batch, whose work is
+// limited, the entries are counted; else their number is an upper bound, which costs
+// nothing to compute.
 func (m *Machine) foldWork(fact *projections.Fact) int {
 	c, ok := m.Store.Collection(fact.Collection)
 	if !ok || fact.Prior.Version == 0 || fact.Type == schema.DocumentExpiring || c.IndexingMode != schema.Consistent || len(c.IncludedPaths) == 0 {
