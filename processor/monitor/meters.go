@@ -11,8 +11,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Metrics of what happens too often to look at each time: every request, append and fold.
+// They are counted where they happen, by counters that were looked up when the monitor was
+// made: a look-up by labels costs a hash and a lock, a counter one atomic addition.
+//
+// Counters that may stay at 0 for long exist from the beginning (refusals): the rate of a
+// counter that appears with value 1 is 0, and an alert on the first refusal would miss it.
+
 // meters count events too frequent for an EventListener. Their children are looked up
-// beforehand, so that each count takes nanoseconds.
+// beforehand, so that each count takes nanoseconds. Indexes of two are request and stream,
+// or single and batch.
 type meters struct {
 	mutations       *prometheus.CounterVec
 	succeeded       [schema.Ops][2]prometheus.Counter // of mutations, by op and source
@@ -45,6 +53,8 @@ func native(o prometheus.HistogramOpts) prometheus.HistogramOpts {
 	return o
 }
 
+// newMeters makes the meters of one database, whose name is a constant label. The help
+// texts are those of docs/metrics.md, which is generated from them.
 func newMeters(labels prometheus.Labels) *meters {
 	opts := func(name, help string) prometheus.Opts {
 		return prometheus.Opts{Namespace: "lapse", Name: name, Help: help, ConstLabels: labels}
@@ -125,7 +135,7 @@ func (m *Monitor) Beat(pending int) {
 	m.pending.Store(int64(pending))
 }
 
-// Replied implements writer.Meter.
+// Replied implements writer.Meter: it counts a mutation once its outcome is durable.
 func (m *Monitor) Replied(mutation *schema.Mutation, batch *schema.Batch, fault *schema.Error) {
 	switch {
 	case batch != nil:
@@ -145,6 +155,7 @@ func (m *Monitor) Replied(mutation *schema.Mutation, batch *schema.Batch, fault 
 // sources are the sources of mutations.
 var sources = [2]string{"request", "stream"}
 
+// sourceOf returns the index in sources: a mutation of the stream is recorded in the log.
 func sourceOf(mutation *schema.Mutation) int {
 	if mutation.Recorded {
 		return 1
@@ -159,6 +170,7 @@ func opName(op schema.Op) string {
 	return op.String()
 }
 
+// outcomeOf returns the label outcome: ok, or the name of the error.
 func outcomeOf(fault *schema.Error) string {
 	if fault == nil {
 		return "ok"
@@ -219,6 +231,8 @@ var takesTime = func() (slow [len(schema.Operations) + 1]bool) {
 	return slow
 }()
 
+// slow reports what took longer than slowAfter, with the id of its trace if a request has
+// one.
 func (m *Monitor) slow(what string, took time.Duration, header schema.Header) {
 	if took <= slowAfter {
 		return

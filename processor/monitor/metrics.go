@@ -16,6 +16,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Metrics that are looked up at each scrape. A scrape must not disturb what it measures,
+// and must come back while NATS does not: what is expensive is cached (sampler) and bounded
+// in time (endsTimeout, countShare), and a metric that is unknown is left out rather than
+// 0. An alert can tell the absence of a number from a good one.
+
 // Metrics computed at each scrape.
 var (
 	metricInfo  = describe("build_info", "Always 1; the labels name the version of lapse and of Go, the machine, the process id there, and the id in status.", "version", "go_version", "host", "pid", "process")
@@ -95,6 +100,8 @@ var (
 
 var described []*prometheus.Desc
 
+// describe makes the description of a metric with the label database, and lists it in
+// described, for Describe and the manual.
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	d := prometheus.NewDesc("lapse_"+name, help, append([]string{"database"}, labels...), nil)
 	described = append(described, d)
@@ -111,7 +118,7 @@ func (m *Monitor) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-// sending sends the metrics of a scrape.
+// sending sends the metrics of a scrape. Its methods add the label database.
 type sending struct {
 	to       chan<- prometheus.Metric
 	database string
@@ -279,7 +286,8 @@ func (s sending) snapshots(now *SnapshotSample) {
 	s.gauge(metricSnapBytes, float64(newest.Bytes))
 }
 
-// sampler caches values that are expensive to get.
+// sampler caches values that are expensive to get. sampling is held while they are gotten,
+// so that several scrapers at a time ask once.
 type sampler struct {
 	sampling sync.Mutex
 	counts   tallies
@@ -302,7 +310,8 @@ type tallies struct {
 // countShare limits the counting of documents to 1/countShare of the time.
 const countShare = 50
 
-// collectDocuments sends the counts of documents, which may be cached.
+// collectDocuments sends the counts of documents, which may be cached: counting walks what
+// is overdue, and takes at most 1/countShare of the time, however often somebody scrapes.
 func (m *Monitor) collectDocuments(s sending, from Source) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
@@ -372,7 +381,9 @@ func (s sending) storage(now *schema.Storage) {
 	}
 }
 
-// lag returns how long the log has been known to have unfolded events.
+// lag returns how long the log has been known to have unfolded events. It is 0 when the end
+// that was seen last is folded, even if there is a newer one: that one has just begun to
+// wait. The caller holds sampling.
 func (m *Monitor) lag(folded uint64) time.Duration {
 	if folded >= m.target {
 		m.target = 0

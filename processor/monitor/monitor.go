@@ -25,6 +25,18 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Health is judged from events (Listener) and from state in memory, never by asking:
+// whoever asks /healthz must get an answer while a disk or NATS hangs. Three verdicts, each
+// with reasons in words:
+//
+//	Live    a restart of the process would help: it has failed, or the writer's loop stands still
+//	Ready   requests are answered well: connected, caught up, log and lease reachable, clock right
+//	Status  numbers, from the processor itself
+//
+// The processor comes and goes while the monitor stays: a start that takes long has a
+// monitor and no source. use locks the source for reading, so that Stopped returns only
+// when nobody uses it.
+
 // Monitor reports whether a processor is alive and ready, and its metrics. It is made
 // before the processor and passed to it as Options.Monitor, so it also reports the
 // progress of the start. Its methods may be called from any goroutine; Live and Ready use
@@ -52,7 +64,8 @@ type Monitor struct {
 	storage storage
 }
 
-// health is the state that the Monitor has from events.
+// health is the state that the Monitor has from events. Monitor.mu guards it. Pairs of a
+// time and an error are about something unreachable: since when, and why.
 type health struct {
 	began       time.Time
 	progress    observe.CatchingUp
@@ -234,7 +247,8 @@ func (m *Monitor) Listener() observe.EventListener {
 }
 
 // Starting records that a processor starts, its event listener, and its connections by
-// name; nil ones are left out.
+// name; nil ones are left out. It clears what an earlier processor has left in the state,
+// since a database that failed is started again.
 func (m *Monitor) Starting(events observe.EventListener, over map[string]*nats.Conn) {
 	m.tell.Store(&events)
 	m.mu.Lock()
@@ -349,7 +363,8 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 // for times out earlier.
 const hungAfter = time.Minute
 
-// Live returns the reason why the process should be restarted, nil if there is none.
+// Live returns the reason why the process should be restarted, nil if there is none. NATS
+// being away is none: a restart would not bring it back.
 func (m *Monitor) Live() error {
 	m.mu.Lock()
 	failed, role := m.state.failed, m.state.role
@@ -429,6 +444,7 @@ func (m *Monitor) Ready() (reasons []string) {
 	return reasons
 }
 
+// since describes since when, for a reason; "" for a zero time.
 func since(at time.Time) string {
 	if at.IsZero() {
 		return ""

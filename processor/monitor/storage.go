@@ -8,6 +8,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// How soon the streams are full. The rate is measured over the last hour, from samples a
+// minute apart; the limit that counts is the one with the least space left. A rate needs
+// ten minutes, since a burst of a minute would predict the end of the disk.
+
 // Usage is how much the streams of a database take, and the limits that are known.
 type Usage struct {
 	Log, Mutations uint64 // bytes
@@ -77,7 +81,8 @@ func (s *storage) status() *schema.Storage {
 }
 
 // hoursLeft returns in how many hours nothing is left of a limit, nil if that is not known
-// or never.
+// or never: what is left now, divided by what an hour takes. A trim in between makes the
+// rate smaller, or negative, which is never.
 func hoursLeft(oldest, last *usageSample, name string) *float64 {
 	took := last.at.Sub(oldest.at)
 	before, now := oldest.of(name), last.of(name)
