@@ -26,9 +26,13 @@ import (
 )
 
 // Local is a database in memory that answers requests as the service does. It decides,
-// folds and expires with the same code, without NATS and with a clock that only its
-// caller moves. It has no goroutines and is not safe for concurrent use. An error of its
-// methods is internal; the error of a request is in its Outcome.
+// folds and expires with the same code, without NATS and with a clock that only its caller
+// moves. It has no goroutines and is not safe for concurrent use. An error of its methods
+// is internal; the error of a request is in its Outcome.
+//
+// What differs from a server: it is never late, since everything due is settled before a
+// request is answered, unless the end of the log was adopted; what is decided is folded at
+// once, so nothing is in flight; and there are no snapshots. The whole log is in memory.
 type Local struct {
 	simulation *machine.Simulation
 	reader     answer.Reader   // of the folded state
@@ -176,6 +180,7 @@ func (l *Local) Apply(at int64, mutation *schema.Mutation) (machine.Outcome, err
 	return l.mutate(mutation)
 }
 
+// mutate judges a mutation at the present time, and settles what it makes due.
 func (l *Local) mutate(mutation *schema.Mutation) (machine.Outcome, error) {
 	l.adopted = false
 	o, err := l.simulation.Mutate(l.now, mutation)
@@ -253,6 +258,7 @@ func (l *Local) answer(tail string, all nats.Header, body []byte) (machine.Outco
 	return o, err
 }
 
+// batch answers a batch: through the machine if it mutates, else from the projection.
 func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.Outcome, error) {
 	b, fault := answer.ParseBatch(tail, header, bytes.Clone(body))
 	if fault != nil {

@@ -10,9 +10,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Replay folds a log that another process decided, and answers reads of a moment in it.
-// It expires nothing: a Reader omits documents whose deadline has passed, with or
-// without their DocumentExpired.
+// Replay folds a log that another process decided, and answers reads of a moment in it. It
+// expires nothing: a Reader omits documents whose deadline has passed, with or without
+// their DocumentExpired. Events are trusted as they are; those that do not fit the state
+// before them are counted and change nothing (Mismatches). It is for one goroutine.
 type Replay struct {
 	answer.Reader
 	facts []projections.Fact
