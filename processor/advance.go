@@ -24,7 +24,8 @@ func (p *Processor) Advance(ctx context.Context, move *Move) (seq uint64, err er
 	return o.Seq, err
 }
 
-// judged returns when the log has the outcome of all mutations of the stream.
+// judged returns when the log has the outcome of all mutations of the stream: of those
+// acknowledged before the call, since the end of the stream is read once.
 func (p *Processor) judged(ctx context.Context) error {
 	info, err := p.service.Mutations.Info(ctx)
 	if err != nil {

@@ -16,6 +16,17 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A standby reads the log and folds it, as the writer does after each acknowledgement, so
+// both have the same projection at the same sequence. It never decides: a document past its
+// deadline is left out of replies, and stays in the projection until the writer's
+// DocumentExpired.
+//
+// Each attempt first checks that the log is still the one that was folded, then follows it
+// until something fails. What time heals is tried again for ever (an outage, an election);
+// what it does not is the error of the processor: a gap, a trimmed log, another log, a
+// projection that cannot be written. A log that looks shorter, or like another one, has to
+// look so for TruncationDelay.
+
 // follow folds the log of a standby as it grows, until ctx ends. It returns an error that
 // a retry cannot fix.
 func (p *Processor) follow(ctx context.Context) error {
@@ -82,7 +93,7 @@ var errFold = errors.New("fold the log")
 
 // followFrom is one attempt of follow and returns only with an error. It folds in groups,
 // and an atomic batch in one, so that readers see all or none of it, as on the writer. It
-// calls reached when the log answers.
+// calls reached when the log answers. When no more events wait (Idle) it folds what it has.
 func (p *Processor) followFrom(ctx context.Context, from uint64, reached func()) error {
 	facts := make([]projections.Fact, 0, eventlog.FoldAtOnce)
 	bytes := 0

@@ -18,7 +18,9 @@ var ErrNotWriter = errors.New("this process does not write it")
 
 // HandOver ends the term of this process, and leaves the lease to another one. It returns
 // when the lease is free; the other process has it in a moment, unless a third one takes it
-// or this one takes it back because none does.
+// or this one takes it back because none does. It returns ErrNotWriter if the processor
+// stops first, and ctx's error if it takes longer; a hand-over that has begun then still
+// goes on.
 func (p *Processor) HandOver(ctx context.Context, to string) error {
 	if p.Role() != observe.Writer || p.lease == nil {
 		return ErrNotWriter

@@ -169,8 +169,8 @@ func (o Options) Shared(n int) (_ Options, release func()) {
 	return o, cache.Unref
 }
 
-// InMemory returns o for streams and a projection in memory, as small as many databases of one
-// process are.
+// InMemory returns o for streams and a projection in memory, as small as many databases of
+// one process are. Nothing survives the process, so nothing is synced.
 func (o Options) InMemory() Options {
 	o.Durability, o.Storage = OS, jetstream.MemoryStorage
 	o.Projection.FS, o.Projection.MemTableBytes = vfs.NewMem(), 1<<20
@@ -225,6 +225,7 @@ func (o Options) forEventlog() eventlog.Config {
 	return eventlog.Config{Database: o.Database, Replicas: o.Replicas, Storage: o.Storage, Events: o.Events}
 }
 
+// ForClock returns the options of package clock.
 func (o Options) ForClock() clock.Config {
 	return clock.Config{Clock: o.Clock, FS: o.Projection.FS, File: o.ClockFile, Boot: o.Boot, MaxStep: o.MaxClockStep, MaxDowntime: o.MaxDowntime, Events: o.Events}
 }

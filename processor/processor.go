@@ -25,8 +25,19 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Processor serves one database: it folds the log and answers reads. As the writer it
-// also decides mutations and expires what is due.
+// What runs in a processor, besides the goroutines of its rooms, and until when. Two
+// contexts end one after the other:
+//
+//	reading   retention, following, waiting for the lease, mutations   ends first, in Stop
+//	writing   the writer, its log, index builds, flushes, the clock    ends when requests are answered
+//
+// So a stop answers what was received, appends and folds what was decided, and only then
+// stops the rest. A failure goes to failed, once; the processor does not stop itself: who
+// started it decides (host/hosted.go).
+
+// Processor serves one database: it folds the log and answers reads. As the writer it also
+// decides mutations and expires what is due. Its fields are set by Start and not changed
+// afterwards, but for leaseUnreachable, which the goroutine of roles has.
 type Processor struct {
 	options   Options
 	store     *projections.Store
@@ -131,7 +142,7 @@ func (p *Processor) indexesBuilt(before []schema.CollectionName) (now []schema.C
 	return now
 }
 
-// fail keeps the first failure.
+// fail keeps the first failure, or the failure of the projection that caused it.
 func (p *Processor) fail(err error) {
 	if failure := p.store.Failure(); failure != nil {
 		err = failure // the cause of err
@@ -151,7 +162,8 @@ func (p *Processor) Failed() <-chan error { return p.failed }
 func (p *Processor) AcceptClock() { p.service.Clock.Accept() }
 
 // Stop answers the requests under way, waits for events in flight, and flushes the
-// projection.
+// projection. Monitor has the step that hangs, if one does. It returns the failure that
+// ended the processor, too.
 func (p *Processor) Stop() error {
 	p.options.Monitor.Stopping()
 	p.options.Monitor.At("waiting for the last requests")

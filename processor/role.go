@@ -15,6 +15,21 @@ import (
 	"github.com/lapsedb/lapse/processor/writer"
 )
 
+// A processor is the writer or a standby. What it does as either, and what takes it from
+// one to the other:
+//
+//	standby: follow the log, await the lease ──lease acquired──► lead: read the log to its end,
+//	   ▲                                                          move the fence, judge mutations
+//	   └──lease released── finish ◄── the term ends ◄── writer ◄──────────┘
+//
+// A term ends when the lease is lost or handed over, when another process has moved the
+// fence, when the writer fails, or with the processor. Why is the cause of its context.
+// finish waits for everything that runs in the term, and only then releases the lease.
+//
+// The lease keeps two processes from trying; the fence keeps two from succeeding
+// (eventlog/append.go). Losing either ends the term, and not the processor where there are
+// standbys.
+
 // term is one time as the writer, from the acquisition of the lease to its release.
 type term struct {
 	ctx     context.Context // ends with the term; its cause says why
@@ -126,7 +141,9 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 }
 
 // finish waits for the end of a term and releases the lease. It returns an error if the
-// processor cannot go on, or if it stops and has left something undone.
+// processor cannot go on, or if it stops and has not done all. Mutations that were read and
+// not judged are dropped: the next term reads them again, from the last one that the log
+// has judged.
 func (p *Processor) finish(t *term) error {
 	<-t.ctx.Done()
 	t.running.Wait()

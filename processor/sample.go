@@ -16,6 +16,7 @@ import (
 
 // Processor implements monitor.Source.
 
+// Sample implements monitor.Source, without I/O.
 func (p *Processor) Sample() monitor.Sample {
 	s := monitor.Sample{
 		Role:     p.service.Role(),
@@ -35,12 +36,16 @@ func (p *Processor) Sample() monitor.Sample {
 
 func (p *Processor) Health() projections.Health { return p.store.Health() }
 
+// Memory implements monitor.Source, and is part of status: what the process uses, not only
+// this database.
 func (p *Processor) Memory() schema.Memory {
 	health := p.store.Health()
 	return schema.Memory{LimitBytes: p.options.MemoryLimit, ResidentBytes: memory.Resident(), HeapBytes: memory.Heap(),
 		CacheBytes: health.CacheBytes, MemtableBytes: health.MemTableBytes}
 }
 
+// Ends implements monitor.Source. It asks for both streams at the same time, and not at all
+// while the connection is lost: the request would wait for its time-out.
 func (p *Processor) Ends(ctx context.Context) (ends monitor.StreamEnds, err error) {
 	if !p.log.NC.IsConnected() {
 		return ends, nats.ErrDisconnected
@@ -82,6 +87,7 @@ func (p *Processor) Usage(ctx context.Context) (usage monitor.Usage, err error) 
 	return usage, nil
 }
 
+// CountDocuments implements monitor.Source.
 func (p *Processor) CountDocuments() (counts monitor.DocumentCounts, err error) {
 	collections := p.store.Collections()
 	counts.Collections = len(collections)

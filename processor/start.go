@@ -21,6 +21,14 @@ import (
 	"github.com/lapsedb/lapse/projections/query"
 )
 
+// A start opens one thing after the other, and changes nothing before what exists has been
+// checked: the streams (openLog), the projection against the log (openProjection), the
+// mutations, the clock. Each step that succeeds leaves in undo what ends it; the first that
+// fails has all of them ended in reverse.
+//
+// Requests are answered at the end only, by a state that has the whole log. What a start
+// finds damaged in the projection it folds again once, since the log has everything.
+
 // Start opens the database in JetStream and serves it.
 //
 // Start returns when everything in the log is folded and requests are answered:
@@ -149,8 +157,9 @@ func (s *starting) openProjection(ctx context.Context) (err error) {
 	return nil
 }
 
-// openCaughtUp opens the projection and folds the log to its present end. It starts
-// over if the retention of another process, the writer, has trimmed events in between.
+// openCaughtUp opens the projection and folds the log to its present end. It starts over if
+// the retention of another process, the writer, has trimmed events in between: then a newer
+// snapshot is there to begin with.
 func (s *starting) openCaughtUp(ctx context.Context) (err error) {
 	for tries := 0; ; tries++ {
 		if s.store, err = snapshot.OpenProjection(ctx, s.log, s.snapshots, s.options.forSnapshots()); err != nil {
@@ -227,7 +236,8 @@ func (s *starting) startClock(ctx context.Context) error {
 	return s.clock.Remember()
 }
 
-// serve takes a role, and answers requests.
+// serve takes a role, and answers requests. It takes the lease before it answers: a process
+// that starts alone is the writer from its first reply.
 func (s *starting) serve(ctx context.Context) (err error) {
 	if foreign := s.store.Cursor().Foreign; foreign > 0 {
 		s.options.Events(observe.ForeignMessages{Messages: foreign})
