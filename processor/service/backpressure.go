@@ -7,6 +7,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// nats.go reads a connection as fast as it can and queues without a limit what the handlers
+// have not taken. A flood of requests would fill the memory of lapse, though the server has
+// limits for that. So on the embedded server the connection waits before it reads when too
+// much is ahead of handle: requests then stay in the server, which holds back their senders
+// and disconnects the worst (embedded/watch.go). Over a socket pendingBytes bounds the
+// queue.
+//
+// Counting needs care: nats.go counts all messages of the connection, handle only requests.
+// What is not requests ($SRV, replies) is found out when nothing else explains that handle
+// has nothing to do.
+
 const (
 	// aheadMessages and aheadBytes limit what nats.go may read from the connection ahead
 	// of handle. The rest waits in the NATS server, which slows its senders down.
@@ -52,7 +63,8 @@ func ahead(came, took uint64, others *atomic.Int64) int64 {
 	return waiting - others.Load()
 }
 
-// wait waits until the connection is within the limits, which it normally is.
+// wait waits until the connection is within the limits, which it normally is. It polls: it
+// runs on the goroutine that reads, which has nothing else to do then.
 func (r *reading) wait() {
 	for {
 		messages, bytes := atomic.LoadUint64(&r.nc.InMsgs), atomic.LoadUint64(&r.nc.InBytes)

@@ -32,7 +32,9 @@ func newClients() *clients {
 	return &clients{known}
 }
 
-// of returns the client of a sender, see senderOf.
+// of returns the client of a sender, see senderOf: the sender itself if it was seen of
+// late, else newcomers. A sender is remembered at its first request, so its second one has
+// a line of its own.
 func (c *clients) of(sender string) string {
 	if _, ok := c.known.Get(sender); ok {
 		return sender

@@ -32,7 +32,8 @@ import (
 
 // endpoints are the subscriptions of one role. They are none of micro.Service, which would
 // count a request as served, without an error, when its handler returns, which is when it
-// is queued.
+// is queued. They are made by listen, and stopped when the role ends; none changes in
+// between.
 type endpoints struct {
 	*Service
 	infos         []micro.EndpointInfo
@@ -67,8 +68,8 @@ func (e *endpoints) stop() error {
 	return nil
 }
 
-// Become serves the endpoints of a role. It subscribes to the new ones before it drains
-// the old ones, so that every read has a responder.
+// Become serves the endpoints of a role. It subscribes to the new ones before it drains the
+// old ones, so that every read has a responder. For a moment both are there.
 func (s *Service) Become(role observe.Role) error {
 	s.roles.Lock()
 	defer s.roles.Unlock()

@@ -5,12 +5,18 @@ import (
 	"sync"
 )
 
-// fairQueue is a queue with a line for each client. Takers get the first item of each
-// line in turn, so an item waits for at most one item of each other client, however many
-// those have queued. Items of one client stay in order.
+// fairQueue is a queue with a line for each client. Takers get the first item of each line
+// in turn, so an item waits for at most one item of each other client, however many those
+// have queued. Items of one client stay in order.
 //
-// The last idle taker serves only clients with no item being served, so one client
-// cannot occupy all takers.
+// The last idle taker serves only clients with no item being served, so one client cannot
+// occupy all takers.
+//
+//	places 6, full:   a: 1 2 3 4   b: 1   c: 1        turns: a b c
+//	b puts 2          a loses 4, whose request is refused with 429
+//
+// Costs: taking an item shifts turns, which has an entry for each waiting client; a put
+// into a full queue searches it.
 type fairQueue[T any] struct {
 	places int // capacity: items of all clients that may wait
 
@@ -110,7 +116,8 @@ func (f *fairQueue[T]) serve(do func(T)) {
 	}
 }
 
-// serveOne serves the first item of the line at a position of turns.
+// serveOne serves the first item of the line at a position of turns. The lock is held on
+// entry and on return, also after a panic of do, and not while do runs.
 func (f *fairQueue[T]) serveOne(at int, do func(T)) {
 	l := f.turns[at]
 	item := l.items[0]

@@ -36,7 +36,9 @@ var (
 	tooManyQueries   = schema.ErrOverloaded.With("too many queries are waiting: try again later")
 )
 
-// handleMutation is handle for the writer's own endpoint when there are standbys.
+// handleMutation is handle for the writer's own endpoint when there are standbys. It
+// ignores what a standby's endpoint receives as well, and everything once the lease may
+// have expired.
 func (s *Service) handleMutation(m *nats.Msg, term *writer.Term) {
 	if !s.Lease.Held() || isRead(strings.TrimPrefix(m.Subject, s.Config.Database.API())) {
 		s.reading.took(len(m.Data))
@@ -48,7 +50,10 @@ func (s *Service) handleMutation(m *nats.Msg, term *writer.Term) {
 var notForClients = schema.ErrPreconditionFailed.With("clients may not move databases: connect as a user of the account of the streams, such as the operator")
 
 // handle queues or refuses one request, which only this term may decide; nil allows any
-// term.
+// term. It runs on nats.go's goroutine, one request at a time, so it does nothing that
+// takes long. The order: is there a reader of the reply, is it for operators, are the
+// headers legal, is there room for its bytes. From begin on the request has exactly one
+// reply.
 func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 	data := m.Data
 	defer s.reading.took(len(data))

@@ -8,8 +8,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Lane is the queue of one class of requests with its workers. Each client has its share
-// of both; see fairQueue.
+// Lane is the queue of one class of requests with its workers. Each client has its share of
+// both; see fairQueue. There are four, by how long their requests take: gets, other reads,
+// large bodies, queries. What is slow in one delays nothing in another.
 type Lane struct {
 	jobs    *fairQueue[job]
 	clients *clients

@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// Queries, forecasts and index builds may take seconds, on the cores that requests need.
+// They run in slices, and after each slice in which requests came or events were folded
+// they pause for a multiple of it. So they get a share of the machine that shrinks when
+// there is other work, and all of it when there is none.
+
 // Pauses of background work while requests arrive, as multiples of the time worked: of a
 // query, per query worker, and of the index build, which has to keep up with the writer.
 const (

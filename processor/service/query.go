@@ -25,6 +25,9 @@ func (r *Request) queueQuery(ask askFunc) {
 	r.queries.put(r, func() { r.answerQuery(name, ask) })
 }
 
+// answerQuery runs a query on a worker. A document that looks expired may have been renewed
+// by a write that is not folded: confirm finds that out for the state that was read, and
+// the query runs again if so.
 func (r *Request) answerQuery(name schema.CollectionName, ask askFunc) {
 	second, confirm, err := r.Live.Begin(name, &r.Attempt)
 	if err != nil {
@@ -50,6 +53,7 @@ func (r *Request) answerQuery(name schema.CollectionName, ask askFunc) {
 	}
 }
 
+// query asks the engine of queries, which returns a page.
 func (r *Request) query(ctx context.Context, name schema.CollectionName, second answer.SecondFunc) (query.Reply, error) {
 	return r.Engine.Answer(ctx, r.Store, query.Ask{
 		Collection: name,

@@ -19,6 +19,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Reads are answered from the projection, on workers. Two rules hold for each reply.
+// Lapse-Seq names a state that the reply has at least: taken before the read, or the
+// version of the document that was read (claim). And a document past its deadline is not
+// reported as gone while a renewal may be in flight (failRead): the read runs again once
+// that is folded.
+
 // fail replies to a request that failed for an internal reason, or ran out of time.
 func (r *Request) fail(err error) {
 	if errors.Is(err, context.DeadlineExceeded) && r.late(time.Now()) {
@@ -85,6 +91,8 @@ func (r *Request) leave(m *schema.Mutation) bool {
 	return err == nil && r.leaveRecord(m, c, record, before, now)
 }
 
+// leaveRecord is leave for a record that was read: it lives, matches If-Match, and is
+// younger than minAge. before is the sequence folded before the read.
 func (r *Request) leaveRecord(m *schema.Mutation, c *schema.Collection, record projections.Record, before uint64, now int64) bool {
 	if !answer.Lives(c, record, now) || !m.Matches(record.Version) || now-record.TS >= int64(m.MinAge) {
 		return false
@@ -189,6 +197,7 @@ func (r *Request) collection() (*schema.Collection, bool) {
 	return c, ok
 }
 
+// getCollection answers collection.get, with the number and size of live documents.
 func (r *Request) getCollection() {
 	c, ok := r.collection()
 	if !ok {
@@ -233,6 +242,7 @@ func (r *Request) batch() {
 // statusTimeout is how long a status request waits for NATS.
 const statusTimeout = 2 * time.Second
 
+// status answers status, within statusTimeout, also while NATS is away.
 func (r *Request) status() {
 	ctx, cancel := r.context(statusTimeout)
 	defer cancel()
@@ -244,7 +254,9 @@ func (r *Request) status() {
 	r.replyJSON(200, status)
 }
 
-// Status returns the body of a status reply.
+// Status returns the body of a status reply. What comes of the projection is there even if
+// JetStream does not answer; the error then says so. Role and processes are looked up last,
+// since the rest may take a while.
 func (s *Service) Status(ctx context.Context) (status schema.Status, err error) {
 	defer func() { // last: it may have waited for the log
 		status.Role = string(s.Role())
@@ -376,6 +388,7 @@ func (r *Request) replyContent(m *schema.Mutation, version schema.Version, ts in
 	r.reply(200, nil, body)
 }
 
+// listCollections answers collection.list.
 func (r *Request) listCollections() {
 	body, fault := answer.ListCollections(r.Store.Collections(), r.data, r.MaxReply)
 	if fault != nil {
@@ -385,6 +398,8 @@ func (r *Request) listCollections() {
 	r.reply(200, nil, body)
 }
 
+// history answers history: the projection says where chains of events begin, the log has
+// the events.
 func (r *Request) history() {
 	h, fault := answer.ParseHistory(r.Engine, r.Tail, r.data)
 	if fault != nil {

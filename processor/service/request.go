@@ -17,6 +17,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// The life of a request, on whose goroutine:
+//
+//	handle (nats.go) ─► begin ─► dispatch ─► a worker of a lane ─► reply
+//	                      │          └─► the writer: Proposal, Done ─► reply
+//	                      └─► waits for Lapse-Min-Seq ─► dispatch
+//
+// At each step it belongs to one goroutine, so it has no lock. It ends with reply, which
+// every path reaches exactly once: a panic is a 503 (recover), a full queue a 429, a passed
+// deadline a 504. reply gives back what the request held: bytes, and Service.open.
+
 // Request is a request that has no reply yet.
 type Request struct {
 	*Service
@@ -45,6 +55,7 @@ func (r *Request) hold() {
 	r.holds = true
 }
 
+// release lets Settle go on as far as this request is concerned.
 func (r *Request) release() {
 	if r.holds {
 		r.holds = false
@@ -107,7 +118,8 @@ func (r *Request) waitFor(reached func(context.Context) error, late *schema.Erro
 }
 
 // dispatch hands the request to the writer or to a worker. Mutations with small bodies
-// reach the writer in the order of their arrival.
+// reach the writer in the order of their arrival; one with a large body is parsed by a
+// worker first, and may be overtaken.
 func (r *Request) dispatch() {
 	if r.info.Mutates() {
 		if len(r.data) < largeBody {
@@ -197,10 +209,12 @@ func (r *Request) submit(p *writer.Proposal) {
 	}
 }
 
+// refuse replies with an error.
 func (r *Request) refuse(fault *schema.Error) { r.reply(fault.Code, fault, nil) }
 
 // reply publishes the reply with its headers. A body that exceeds the maximum message
-// becomes a 413.
+// becomes a 413. Messages are reused (replies), so a reply allocates no headers; nats.go
+// has copied them when PublishMsg returns.
 func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 	defer r.release()
 	if fault == nil && len(body) > r.MaxReply {

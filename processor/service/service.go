@@ -107,7 +107,7 @@ type Service struct {
 	replies  sync.Pool // of *eventlog.ReusedMessage
 }
 
-// Serve starts to answer requests on nc, in a role.
+// Serve starts to answer requests on nc, in a role. After an error nothing runs.
 func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	s.NC = nc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -149,7 +149,9 @@ func (s *Service) Stop() error {
 func (s *Service) ofProcess() int { return len(s.peers.Process.Subjects(s.NC)) }
 
 // Settle returns when all requests that NATS has delivered before are answered. Later ones
-// wait meanwhile.
+// wait meanwhile. First what the server has sent arrives (FlushTimeout), then the handlers
+// have had it (Barrier), then no request is open (open.Lock). It is for a test's clock,
+// which moves between requests.
 func (s *Service) Settle() error {
 	if err := s.NC.FlushTimeout(serveTimeout); err != nil {
 		return err

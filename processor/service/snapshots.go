@@ -80,6 +80,7 @@ func (r *Request) holding(work func(context.Context) (schema.Snapshot, int, erro
 	return work(r.ctx)
 }
 
+// replyJSON replies with a value as JSON.
 func (r *Request) replyJSON(code int, value any) {
 	body, err := json.Marshal(value)
 	if err != nil {

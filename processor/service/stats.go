@@ -34,6 +34,7 @@ type replyError struct {
 // replyCodes are the codes counted separately; all others share one count.
 var replyCodes = [...]int{200, 201, 204, 400, 404, 409, 412, 413, 423, 424, 429, 503, 504}
 
+// count counts a reply, without a lock. operation is a schema.OperationIndex.
 func (o *Operations) count(operation, code int, fault *schema.Error, took time.Duration) {
 	i := slices.Index(replyCodes[:], code)
 	if i < 0 {
@@ -96,6 +97,7 @@ func (s *Service) count() (waiting int, requests, failed uint64) {
 	return s.waits(), requests, failed
 }
 
+// operationStats are the counts of an operation in the data of $SRV.STATS.
 type operationStats struct {
 	Requests uint64 `json:"requests"`
 	Errors   uint64 `json:"errors"`
@@ -113,6 +115,7 @@ func (s *Service) statsData() map[string]any {
 	return all
 }
 
+// processStats is the state of this process there.
 type processStats struct {
 	Seq     uint64 `json:"seq"`     // last sequence folded
 	Waiting int    `json:"waiting"` // requests
