@@ -66,8 +66,9 @@ func (s *Store) Create(ctx context.Context) (schema.Snapshot, error) {
 	return one.Snapshot, nil
 }
 
-// checkSpace returns an error if the snapshot could fill the disk: it is stored, and
-// stored once more while it is read back.
+// checkSpace returns an error if the snapshot could fill the disk: it is stored, and stored
+// once more while it is read back. On an external NATS server the projection's disk is
+// checked all the same; that of the server has limits of its own.
 func (s *Store) checkSpace() error {
 	health := s.Store.Health()
 	spare := spareBytes(health.Total)

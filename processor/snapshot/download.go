@@ -84,6 +84,8 @@ type objectReader struct {
 	read   uint64
 }
 
+// Read reads what has arrived. It polls, since nats.go waits by the deadline alone: each
+// readPoll it looks whether the context has ended, or nothing has come for stallTimeout.
 func (r *objectReader) Read(p []byte) (int, error) {
 	for began := time.Now(); ; {
 		n, err := r.object.Read(p)
@@ -133,6 +135,8 @@ func verifyProjection(ctx context.Context, fs vfs.FS, dir string) (projections.C
 	})
 }
 
+// read opens a copy without changing it, and returns its cursor and what digestOf makes of
+// it. Damage that Pebble finds on the way is an error, too.
 func read(fs vfs.FS, dir string, digestOf func(*projections.Store) (projections.Digest, error)) (projections.Cursor, projections.Digest, error) {
 	store, err := projections.Open(dir, projections.Options{FS: fs, CacheBytes: verifyCacheBytes, ReadOnly: true})
 	if err != nil {

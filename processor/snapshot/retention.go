@@ -97,8 +97,9 @@ func (k *Retention) Run(ctx context.Context) {
 	}
 }
 
-// first returns the wait for the first round, from the age of the newest sound snapshot:
-// a process that restarts often makes snapshots too. An unfinished one has no age.
+// first returns the wait for the first round, from the age of the newest sound snapshot: a
+// process that restarts often makes snapshots too. An unfinished one has no age. Ages are
+// by the wall clock here, since the round itself checks the clock.
 func (k *Retention) first(ctx context.Context) time.Duration {
 	if list, err := k.Snapshots.List(ctx); err == nil {
 		k.setNewest(list)
@@ -205,7 +206,8 @@ func (k *Retention) Drop(ctx context.Context, made schema.Snapshot) (kept []sche
 	return k.drop(ctx, all)
 }
 
-// drop is Drop of all snapshots, listed before.
+// drop is Drop of all snapshots, listed before. It keeps the first sound one whatever its
+// age: the log may be trimmed below it.
 func (k *Retention) drop(ctx context.Context, all []storedSnapshot) (kept []schema.Snapshot, err error) {
 	// The sound ones first: they decide which of the others stay.
 	slices.SortStableFunc(all, func(a, b storedSnapshot) int {

@@ -32,6 +32,8 @@ const (
 	uploadTimeout = 10 * time.Second
 )
 
+// Read returns the next chunk, once the object store has most of those before it. At the
+// end it waits until all are stored, so that Put succeeds only then.
 func (u *upload) Read(chunk []byte) (n int, err error) {
 	defer func() {
 		if err == nil {
