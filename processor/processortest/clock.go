@@ -11,6 +11,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Year is of 365 days, for clocks that are far off.
 const Year = 365 * 24 * time.Hour
 
 // Clock is a clock that a test sets; the test's own time is the right one.
@@ -27,6 +28,7 @@ type Clock struct {
 	reading int           // number of reads
 }
 
+// NewClock returns a clock that is right.
 func NewClock() *Clock {
 	return &Clock{began: time.Now(), since: time.Now()}
 }
@@ -47,6 +49,7 @@ func (c *Clock) now() time.Time {
 	return time.Now()
 }
 
+// wall returns what the clock shows. The caller holds mu.
 func (c *Clock) wall() time.Time {
 	if !c.Stands.IsZero() {
 		return c.Stands
@@ -78,6 +81,7 @@ func (c *Clock) Step(by time.Duration) { c.change(c.Ahead()+by, 0) }
 // Drift makes the clock gain rate seconds per second.
 func (c *Clock) Drift(rate float64) { c.change(c.Ahead(), rate) }
 
+// change sets offset and rate from now on, and lets a frozen clock run.
 func (c *Clock) change(ahead time.Duration, rate float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +123,8 @@ func (w *Wire) Status() (s schema.Status) {
 	return s
 }
 
-// stored is an event and the right time at which the log stored it.
+// stored is an event and the right time at which the log stored it: the time of NATS, which
+// no test sets.
 type stored struct {
 	*schema.Event
 	At time.Time

@@ -21,10 +21,15 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
+// LeaseTTL is that of every crew: a take-over after a failure takes about as long, in the
+// time of the bubble.
 const LeaseTTL = 5 * time.Second
 
 // Crew are several processors of one database, in a bubble, behind one NATS server. Each
 // serves requests in its own account, so that a test chooses whom to ask.
+//
+//	account LOG: streams and lease, to which each member's log connection goes
+//	account Mi:  member i's service and its client; all import $SRV.SETTLED.> of M0
 type Crew struct {
 	T       *testing.T
 	Server  *server.Server
@@ -71,6 +76,8 @@ func InCrew(t *testing.T, members int, test func(*Crew)) {
 	})
 }
 
+// join connects a member, which does not run yet. Its projection is in memory and survives
+// Stop and Start.
 func (c *Crew) join(i int) *Member {
 	c.T.Helper()
 	m := &Member{Wire: &Wire{T: c.T, Logs: &LogBuffer{}, Options: processor.Options{
@@ -157,6 +164,7 @@ func (m *Member) Delay() (arrive func()) {
 // Cut blocks both directions between the member and the streams, until mend.
 func (m *Member) Cut() { m.logs.Cut() }
 
+// Mend closes the connections that were cut, so that nats.go makes good ones.
 func (m *Member) Mend() { m.logs.Mend() }
 
 // Agree verifies the log. All projections must have the same digest.

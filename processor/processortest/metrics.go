@@ -16,6 +16,7 @@ import (
 // "lapse_role{role=writer}". Histograms are there as _count and _sum.
 type Metrics map[string]float64
 
+// Gather scrapes a monitor, and fails if a metric is of another database than main.
 func Gather(t testing.TB, m *monitor.Monitor) Metrics {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -46,6 +47,7 @@ func Gather(t testing.TB, m *monitor.Monitor) Metrics {
 	return values
 }
 
+// Want compares the metrics that want has; others may have any value.
 func (m Metrics) Want(t testing.TB, want Metrics) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(want)) {

@@ -21,6 +21,11 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+// Faults of connections. A connection of nats.go to a server in the same process goes
+// through a FaultyConn, which can lose or hold back what passes. Closing it is what nats.go
+// notices at once; a cut is what it notices only by pings. So a test has both kinds of
+// outage, at a time of its own choice, without a socket.
+
 // Network is between the connections of one user and a server that comes and goes. A
 // fault of a connection lasts until the connection is closed; the next one is good.
 type Network struct {
@@ -118,6 +123,8 @@ func (c *FaultyConn) arrive() {
 	c.delayed, c.kept = false, nil
 }
 
+// Cut makes all present connections dead in both directions. Neither end notices until it
+// pings.
 func (n *Network) Cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -127,6 +134,7 @@ func (n *Network) Cut() {
 	}
 }
 
+// Mend closes them. The next ones are good.
 func (n *Network) Mend() {
 	n.Each(func(c *FaultyConn) { _ = c.Close() })
 }
@@ -141,6 +149,8 @@ type Outage struct {
 	LogNet, ServiceNet, ClientNet Network
 }
 
+// InOutage runs test with a processor and its client, whose connections go through networks
+// of their own. Random prints its seed when the test fails.
 func InOutage(t *testing.T, durability processor.Durability, test func(*Outage)) {
 	t.Helper()
 	random := stress.Rand(t)
@@ -163,6 +173,8 @@ func InOutage(t *testing.T, durability processor.Durability, test func(*Outage))
 	})
 }
 
+// StartServer starts a server on the files of the one before, if there was one, and lets
+// the networks reach it.
 func (o *Outage) StartServer() {
 	o.T.Helper()
 	ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: o.store,

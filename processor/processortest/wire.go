@@ -39,6 +39,12 @@ import (
 	"github.com/lapsedb/lapse/test/conform"
 )
 
+// Two ways to have a processor in a test. New has the embedded server of lapse serve, with
+// its accounts, gate and sockets, in real time: for what a client sees and may do. Bubble
+// has a bare NATS server without accounts, in a synctest bubble: for everything about time.
+// Both clean up at the end of the test, and check each request and reply against
+// schema/asyncapi.yaml.
+
 // Main runs the tests of a package and checks that no goroutine is left.
 func Main(m *testing.M) {
 	// NATS has one clock for all its stores; a store in a synctest bubble must not start
@@ -52,7 +58,8 @@ func Main(m *testing.M) {
 const Patience = 30 * time.Second
 
 // Wire is a processor in this process behind an embedded server, and a client that knows
-// only the contract.
+// only the contract. A test may change Options between Stop and Start. Its methods fail the
+// test, and belong to the test's goroutine.
 type Wire struct {
 	T       testing.TB
 	Dir     string
@@ -96,6 +103,7 @@ func (w *Wire) Connections() eventlog.Connections {
 	return eventlog.Connections{Log: w.Log, Service: w.Service, Stage: w.stage, Checked: w.Checked}
 }
 
+// Run starts the processor, and stops processor and server at the end of the test.
 func (w *Wire) Run() {
 	w.T.Helper()
 	w.T.Cleanup(w.StopServer)
@@ -112,6 +120,8 @@ func (w *Wire) StopServer() {
 	w.Shutdown()
 }
 
+// StartServer starts an embedded server over Dir and connects to it. SyncAlways follows the
+// durability, as in serve.
 func (w *Wire) StartServer() {
 	w.T.Helper()
 	s, err := embedded.Start(embedded.Options{StoreDir: w.Dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"},
@@ -179,8 +189,9 @@ func (w *Wire) RestartInside(payload int32, meanwhile ...func()) {
 	w.Start()
 }
 
-// ForgetTimers empties every sync.Pool, which takes two collections: nats.go
-// keeps timers in one, and a timer may not change into or out of a bubble.
+// ForgetTimers empties every sync.Pool, which takes two collections: nats.go keeps timers
+// in one, and a timer may not change into or out of a bubble. Call it before a bubble and
+// after it.
 func ForgetTimers() {
 	runtime.GC()
 	runtime.GC()
@@ -191,7 +202,9 @@ func SleepUntil(second int64, ms int) {
 	time.Sleep(time.Until(time.Unix(second, int64(ms)*1e6)))
 }
 
-// HoldWriter blocks the writer until release is called, as if it were busy.
+// HoldWriter blocks the writer until release is called, as if it were busy: Done of a
+// proposal is called on the writer's goroutine. Nothing is decided, expired or acknowledged
+// meanwhile.
 func (w *Wire) HoldWriter() (release func()) {
 	held, let := make(chan struct{}), make(chan struct{})
 	w.Inside().Writer.Proposals <- &writer.Proposal{
@@ -202,6 +215,7 @@ func (w *Wire) HoldWriter() (release func()) {
 	return sync.OnceFunc(func() { close(let) })
 }
 
+// Start starts the processor over what is there.
 func (w *Wire) Start() {
 	w.T.Helper()
 	w.Check(w.TryStart())
@@ -241,6 +255,7 @@ func (w *Wire) Restart() {
 	w.Start()
 }
 
+// Check fails the test with an error.
 func (w *Wire) Check(err error) {
 	w.T.Helper()
 	if err != nil {
@@ -248,6 +263,7 @@ func (w *Wire) Check(err error) {
 	}
 }
 
+// Ctx returns a context for one call, which ends after Patience and at the end of the test.
 func (w *Wire) Ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	w.T.Cleanup(cancel)
@@ -330,6 +346,7 @@ type Reply struct {
 	Header  nats.Header
 }
 
+// String shows a reply in the messages of tests.
 func (r Reply) String() string {
 	if r.Error != "" {
 		return fmt.Sprintf("%d %s: %s", r.Code, r.Error, r.Message)
@@ -569,6 +586,7 @@ func (w *Wire) NoStart(parts ...string) {
 	}
 }
 
+// Reset forgets the lines so far.
 func (l *LogBuffer) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -612,6 +630,7 @@ func (w *Wire) Summary(after uint64) string {
 	return strings.Join(words, " ")
 }
 
+// WantSummary compares Summary, as in "DocumentCreated(a) DocumentExpired(a)".
 func (w *Wire) WantSummary(after uint64, want string) {
 	w.T.Helper()
 	if got := w.Summary(after); got != want {
@@ -624,6 +643,7 @@ func Retaining(retain, every time.Duration) func(*processor.Options) {
 	return func(o *processor.Options) { o.Retain, o.SnapshotEvery = retain, every }
 }
 
+// SnapshotList returns the snapshots of the log, newest first.
 func (w *Wire) SnapshotList() []schema.Snapshot {
 	w.T.Helper()
 	list, err := w.Inside().Retention.Snapshots.List(w.Ctx())
