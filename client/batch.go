@@ -25,6 +25,7 @@ type Batch struct {
 	err        error // of the first invalid value or option
 }
 
+// operation is one operation as the request has it; Body is nil for none.
 type operation struct {
 	Op      string
 	ID      string
@@ -140,6 +141,8 @@ func (b *Batch) Release(id string, opts ...OperationOption) *Batch {
 	return b.add("release", id, nil, opts)
 }
 
+// add adds an operation. An error is kept until Run, so that calls can be chained; the
+// first counts.
 func (b *Batch) add(op, id string, value any, opts []OperationOption) *Batch {
 	o := operation{Op: op, ID: id}
 	if value != nil {
@@ -214,6 +217,7 @@ func (b *Batch) RunAtomic(ctx context.Context, opts ...RequestOption) (Results, 
 	return b.run(ctx, true, opts)
 }
 
+// run sends the batch as one request, and checks that there is a result for each operation.
 func (b *Batch) run(ctx context.Context, atomic bool, opts []RequestOption) (Results, error) {
 	if b.err != nil {
 		return nil, b.err
@@ -289,6 +293,8 @@ func readResults(body []byte) (results Results, err error) {
 // UnmarshalJSON decodes the result of an operation in a reply.
 func (r *Result) UnmarshalJSON(data []byte) error { return r.read(bytes.Clone(data)) }
 
+// read reads a result without encoding/json, as readResults does. Unknown members are
+// ignored: a newer server may send more.
 func (r *Result) read(result values.Value) (err error) {
 	*r = Result{}
 	var l schema.Lifetime

@@ -41,6 +41,10 @@ const (
 // ends, so do the requests in flight.
 func RunBatches(ctx context.Context, batches iter.Seq[*Batch], inFlight int) iter.Seq2[Results, error] {
 	return func(yield func(Results, error) bool) {
+		// What is in flight, and why it keeps the order of a document: a request is sent
+		// only if none of its documents is in another one in flight (busy). Requests are
+		// awaited in order, so results come in order, and a document is free again once its
+		// request was yielded. held is the request that has to wait; nothing overtakes it.
 		next, stop := iter.Pull(batches)
 		defer stop()
 		var running sync.WaitGroup
@@ -97,6 +101,9 @@ type bulkRequest struct {
 	err     error
 }
 
+// run sends the request until it has an answer, or an error that a repeat does not change.
+// After a lost answer it repeats only what may be done twice: upserts without a condition,
+// and gets.
 func (r *bulkRequest) run(ctx context.Context) {
 	defer close(r.done)
 	whole := Batch{coll: r.batches[0].coll, err: r.batches[0].err}
@@ -129,6 +136,7 @@ func (r *bulkRequest) run(ctx context.Context) {
 	}
 }
 
+// yield yields to each batch its part of the results, without copying.
 func (r *bulkRequest) yield(yield func(Results, error) bool) bool {
 	results := r.results
 	for _, b := range r.batches {

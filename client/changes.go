@@ -13,7 +13,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// delivery is a message of the log.
+// A feed is a source of messages, ordered or durable, and a loop over it. The loop decodes,
+// checks that an event is one that the feed chooses, and ends it. Acknowledging is the
+// loop's part: after the body has returned and the loop goes on, never before, so an event
+// whose body panics or is cut short comes again.
+
+// delivery is a message of the log. data belongs to it, and to the event made of it.
 type delivery struct {
 	subject string
 	headers nats.Header

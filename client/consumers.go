@@ -31,6 +31,9 @@ type Consumer struct {
 
 // Consumers returns the consumers of the log, lapse's own left out, by name. It fails with
 // ErrUnavailable if the NATS user may not list them.
+//
+// It asks page by page, 256 consumers each. Between two pages some may come or go: a list
+// is not one moment's.
 func (c *Client) Consumers(ctx context.Context) (all []Consumer, err error) {
 	subject := c.api() + "CONSUMER.LIST." + c.database.LogStream()
 	if _, has := ctx.Deadline(); !has {

@@ -16,10 +16,13 @@ import (
 // that reloads its users refuses everybody for some milliseconds.
 const loginPause = 250 * time.Millisecond
 
-// Dial calls connect, which passes option to nats.Connect as the last one, and returns
-// its result, that of a second call if NATS refuses the login. But its error is
-// ErrBadRequest if an address is not one of NATS, before anything is dialed, and
-// ErrUnavailable with nats.ErrNoInfoReceived if a server speaks HTTP or another protocol.
+// Dial calls connect, which passes option to nats.Connect as the last one, and returns its
+// result, that of a second call if NATS refuses the login. But its error is ErrBadRequest
+// if an address is not one of NATS, before anything is dialed, and ErrUnavailable with
+// nats.ErrNoInfoReceived if a server speaks HTTP or another protocol.
+//
+// To nats.go a wrong port, such as that of a web server, is a time-out: the server waits
+// for the client to speak first.
 func Dial(connect func(option nats.Option) (*nats.Conn, error)) (*nats.Conn, error) {
 	var servers []string
 	option := func(o *nats.Options) error {

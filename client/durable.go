@@ -43,12 +43,16 @@ const (
 // durable is the source of a feed whose position the server stores.
 //
 // It pulls messages in groups, ahead of the loop, and acknowledges each without waiting.
-// Groups grow from one message while nothing is redelivered. So a message that crashes
-// the process again and again is soon alone in flight, and only its own delivery count
-// grows.
+// Groups grow from one message while nothing is redelivered. So a message that crashes the
+// process again and again is soon alone in flight, and only its own delivery count grows.
 //
 // Its window keeps the order of the log, also when a reader has crashed and when messages
 // are lost on the way.
+//
+// Three goroutines share it: receive pulls, keep reports messages as in progress, and the
+// loop calls next, done and close. mu guards the fields below it; wake and space each have
+// one place, so a signal is never lost and never waits. Whoever changes the state under mu
+// signals both.
 type durable struct {
 	client   *Client
 	consumer jetstream.Consumer
@@ -66,6 +70,8 @@ type durable struct {
 	err       error     // why receive has ended
 }
 
+// openDurable returns the source of a durable, nil if there is nothing to read up to end.
+// opening bounds the requests until then; the source itself lasts until close.
 func (c *Client) openDurable(ctx, opening context.Context, f *feed, end uint64) (source, error) {
 	consumer, err := c.durableConsumer(opening, f)
 	if err != nil {
@@ -158,7 +164,9 @@ func canonical(db schema.DatabaseName, filters []string) []string {
 	return slices.Compact(same)
 }
 
-// receive pulls groups of messages until ctx is done or the consumer fails.
+// receive pulls groups of messages until ctx is done or the consumer fails. What it does
+// not expect to pass, such as a deleted consumer or a refused pull, ends the feed with an
+// error that says what to do; everything else is tried again after poll.
 func (d *durable) receive(ctx context.Context) {
 	answered, began := false, time.Now()
 	for size := 1; ; {
@@ -241,6 +249,7 @@ func (d *durable) change(state func()) {
 	signal(d.space)
 }
 
+// signal wakes whoever waits at c, or lets the next one who waits go on at once.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -265,6 +274,10 @@ func (d *durable) waitForSpace(ctx context.Context, size int) bool {
 	}
 }
 
+// next hands out the first message of the window, once it may (see window). While the
+// window is unsettled it asks for the consumer's state, every poll. After two intervals
+// without contact to the server it drops what was not handed out: the ack wait is three, so
+// another reader may have these messages soon.
 func (d *durable) next(ctx context.Context) (delivery, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -367,17 +380,23 @@ func (d *durable) keep(ctx context.Context) {
 	}
 }
 
+// flush waits until the server has what was sent before.
 func (d *durable) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.every)
 	defer cancel()
 	return d.client.nc.FlushWithContext(ctx)
 }
 
+// done acknowledges a message. It leaves the window first: an acknowledgement that is lost
+// leads to a redelivery, which is then a new message of the window.
 func (d *durable) done(one delivery) error {
 	d.change(func() { d.window.remove(one.seq) })
 	return one.acks.Ack()
 }
 
+// close gives back what was not handled, so that another reader, or the next start, has it
+// at once instead of after the ack wait. The order counts: first the messages in transit
+// arrive, then receive ends, then the pin is given up, and only then the messages go back.
 func (d *durable) close() {
 	ctx := context.Background()
 	for deadline := time.Now().Add(d.every); time.Now().Before(deadline); {

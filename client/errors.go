@@ -13,6 +13,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Errors have one form to callers, coded errors of the contract, wherever they come from:
+// lapse's replies, NATS, JetStream. Each says what to do; the cause is wrapped, so
+// errors.Is finds both ErrUnavailable and nats.ErrNoResponders. Only a cancelled context
+// and a DecodeError are passed on as they are.
+
 // Error is the coded error of a refused request or a failure, for errors.As. A call that
 // fails without one failed by its context or with a *DecodeError.
 type Error = schema.Error
@@ -104,6 +109,8 @@ func timeout(err error) bool {
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// codeOf maps an error of NATS to a coded one. The order counts: a time-out of a connection
+// that the server has shut out is about credentials, not about lapse.
 func (c *Client) codeOf(err error) *Error {
 	failed, connecting := errors.AsType[*net.OpError](err)
 	switch {

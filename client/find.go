@@ -10,6 +10,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Single look-ups in the log, without a consumer: all clients share a limited number of
+// those.
+
 // NextEvent returns the first event of a collection whose sequence is seq or higher, nil if
 // there is none yet. It makes no consumer: each call is one request. For many events use
 // Changes.

@@ -5,6 +5,16 @@ import (
 	"sync"
 )
 
+// How client.Handle works on several documents at a time. Each document with events has a
+// lane and a goroutine, which ends with its last event. Tries need a slot, so that at most
+// as many handlers run as there are workers. An event without a document, such as a
+// CollectionReplaced, waits for all lanes and holds up all later events: what comes after
+// it in the log is handled after it.
+//
+// Events that wait for a failing one are parked: they count no longer against what the
+// source may have in flight, or one document that fails for hours would stop all others.
+// What may wait in all is bounded by space.
+
 // job is an event for a handler.
 type job struct {
 	d delivery
@@ -31,6 +41,7 @@ type lanes struct {
 	of            map[string]*lane // by document
 }
 
+// newLanes returns lanes with so many workers; 0 for one lane.
 func newLanes(workers int, src source, handle func(job, *lane)) *lanes {
 	return &lanes{src: src, handle: handle, slots: make(chan struct{}, workers), space: make(chan struct{}, maxAckPending), of: make(map[string]*lane)}
 }

@@ -27,7 +27,9 @@ const (
 )
 
 // ordered is the source of a feed without a stored position. After a gap it makes its
-// consumer again, after the last message.
+// consumer again, after the last message: config always says where to go on. mu guards
+// consumer and ended, since the end of ctx stops it from another goroutine; the rest
+// belongs to the reader.
 type ordered struct {
 	client *Client
 	ctx    context.Context

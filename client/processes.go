@@ -13,6 +13,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Every process of lapse answers $SRV.INFO.lapse once, and names the other processes that
+// it knows. So a list is complete when all that were named have answered, which takes no
+// time-out where all live; one that was named and does not answer is listed with an error.
+// Processes of 0.3.0 name no others: after the last reply the list waits a moment (quiet).
+
 // Process is one process that serves a database.
 type Process struct {
 	Database string `json:"database,omitempty"` // set by AllProcesses only
@@ -93,6 +98,7 @@ func (c *Client) processes(ctx context.Context, of func(database string) bool) (
 	return all, err
 }
 
+// processOf returns how a process stands for one database, in the words of status.
 func processOf(p *schema.Presence, s schema.Standing, why string) Process {
 	one := Process{Database: string(s.Database), Process: p.Process(s), Role: s.Role, Waiting: s.Waiting, Requests: s.Requests, Errors: s.Errors, Error: why}
 	if one.Role == schema.RoleCopy {

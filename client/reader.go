@@ -12,6 +12,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// A reader without a durable has a consumer while it reads. The log has a limit of these
+// for all clients, so whoever makes one deletes it: at the end of the loop, after an error,
+// and when the caller gave up while it was being made. What all of that misses, such as a
+// kill, the server deletes after a while (inactive).
+
 const (
 	// farewell is the longest wait for the server when a reader ends.
 	farewell = 2 * time.Second

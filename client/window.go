@@ -29,10 +29,10 @@ import (
 // lost comes again: a repeat, which its sequence tells.
 //
 // A message is received (ready and unacked), handed out (unacked), then acknowledged or
-// returned, after which the window has forgotten it. The reader's goroutine alone calls these
-// methods. It may ask for the state of the consumer (inquire) and go on to receive: settle
-// compares by what was true when it asked, and refuses if a delivery has unsettled the window
-// since, or if it has another first message.
+// returned, after which the window has forgotten it. Its owner calls these methods under a
+// lock of its own. It may ask for the state of the consumer (inquire) without the lock and
+// go on to receive: settle compares by what was true when it asked, and refuses if a
+// delivery has unsettled the window since, or if it has another first message.
 //
 // Why it is safe: rule 2 holds since in a settled window every message that the consumer has
 // delivered and not seen acknowledged is here, so the first one is the oldest. Rule 3 holds
