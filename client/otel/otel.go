@@ -25,6 +25,10 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
+// tracer makes the spans. writes has the trace contexts of events that others are about,
+// read from the log: an expiry that is tried again, or comes after its warning, costs no
+// second request. It is emptied when it is full. mu guards it, since handlers run at the
+// same time.
 type tracer struct {
 	provider func() trace.TracerProvider
 	mu       sync.Mutex
@@ -72,6 +76,7 @@ func (t *tracer) Call(ctx context.Context, c client.Call) context.Context {
 	return ctx
 }
 
+// message returns the attributes of an operation on messages.
 func message(operation, destination string) []attribute.KeyValue {
 	return []attribute.KeyValue{messagingSystem.String("nats"), messagingOperation.String(operation),
 		messagingOperationType.String(operation), messagingDestination.String(destination)}
@@ -119,13 +124,16 @@ func (t *tracer) writeOf(ctx context.Context, c *client.Client, e *client.Event)
 	return span
 }
 
+// spanOf returns the trace context that stands on an event; it is not valid if there is
+// none.
 func spanOf(e *client.Event) trace.SpanContext {
 	carrier := propagation.MapCarrier{}
 	e.Schema().Trace.Headers(carrier.Set)
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
-// End implements client.Tracer.
+// End implements client.Tracer. The status of a span has the name of a coded error and not
+// its message, which may name a document.
 func (t *tracer) End(ctx context.Context, err error) {
 	span := trace.SpanFromContext(ctx)
 	defer span.End()
