@@ -14,7 +14,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// DB is a database in memory.
+// DB is a database in memory. It is an offline.Local under a lock, in the words of package
+// client; mu makes it safe for concurrent use. Its methods fail the test, from the
+// goroutine that calls them: call them in the test's own, as Fatalf asks.
 type DB struct {
 	t failer
 
@@ -72,6 +74,7 @@ type panicker struct{}
 func (panicker) Helper()                           {}
 func (panicker) Fatalf(format string, args ...any) { panic(fmt.Sprintf("lapsetest: "+format, args...)) }
 
+// open returns a database at its initial time.
 func open(t failer, opts []Option) *DB {
 	t.Helper()
 	o := options{at: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -109,6 +112,7 @@ func (db *DB) use(with func(*offline.Local) error) {
 	}
 }
 
+// try calls with under the lock, or fails if the database is closed.
 func (db *DB) try(with func(*offline.Local) error) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()

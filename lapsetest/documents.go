@@ -135,11 +135,13 @@ func (db *DB) Patch(collection, id string, patch any, opts ...client.WriteOption
 	return db.write("document.patch", collection, id, patch, opts)
 }
 
+// write sends a request whose reply is a document.
 func (db *DB) write(op, collection, id string, body any, opts []client.WriteOption) Document {
 	db.t.Helper()
 	return db.document(db.must(op, collection, id, body, opts...))
 }
 
+// document decodes the document in a reply, with the deadline that its headers would say.
 func (db *DB) document(reply *client.Reply) Document {
 	db.t.Helper()
 	d, err := client.Decode[json.RawMessage](client.Result{Code: reply.Status, Body: reply.Body})

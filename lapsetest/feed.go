@@ -122,6 +122,7 @@ func mismatch(want string, e *schema.Event) string {
 	return differ("", w, got)
 }
 
+// decode reads JSON with numbers as they are written: 1.0 and 1 differ.
 func decode(text []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -129,6 +130,9 @@ func decode(text []byte) (v any, err error) {
 }
 
 // differ describes the first value of want that got lacks, with its path, "" for none.
+// Objects may have more members than wanted, at any depth; everything else has to be equal.
+//
+//	want {"body":{"n":1}}   got {"id":"a","body":{"n":2,"m":3}}   →   body.n is 2
 func differ(path string, want, got any) string {
 	members, ok := want.(map[string]any)
 	has, both := got.(map[string]any)

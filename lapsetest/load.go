@@ -35,6 +35,7 @@ func (db *DB) Simulate(in io.Reader) {
 // LoadOption limits Load.
 type LoadOption func(*load)
 
+// load is where Load ends; seq is the largest sequence without UntilSeq.
 type load struct {
 	seq  uint64
 	time *time.Time // nil for none
