@@ -68,6 +68,8 @@ func kilobytes(root fs.FS, file, name string) int64 {
 // least is the total for which parts do not shrink further: below it lapse may not fit.
 const least = 96 << 20
 
+// divide gives each part its share of what is available. What they leave, a tenth, is for
+// the rest of the heap.
 func divide(available int64) Budget {
 	total := min(max(available, least), most)
 	cache := total / 2
