@@ -23,10 +23,10 @@ import (
 // the contract's rules over a whole log. Exit 0 means that nothing was found; 1 that
 // something was, or that the log was not read to its end.
 //
-// Reading runs on a goroutine beside the command, since the auditor keeps documents in
-// temporary files: when their disk is full it fails in the middle of a read, and then the
-// reader is stopped, its consumer deleted, and the error is about TMPDIR rather than about
-// the log.
+// Reading runs on a goroutine of its own, since the auditor keeps documents in temporary
+// files. When their disk is full it fails in the middle of a read. The reader is then
+// stopped and its consumer deleted, and the error is about TMPDIR rather than about the
+// log.
 
 func newAuditCommand(a *app) *cobra.Command {
 	var conn connection
@@ -75,6 +75,8 @@ last event is pending, not missing. Documents are in temporary files (TMPDIR).`,
 		case err = <-done:
 		case err = <-auditor.Failed():
 			end()
+			// A call of the auditor may never return now, so nothing waits for Close.
+			// Abandon removes its files.
 			select { // the reader of the log deletes its consumer
 			case <-done:
 			case <-time.After(patienceAtEnd):
@@ -82,6 +84,7 @@ last event is pending, not missing. Documents are in temporary files (TMPDIR).`,
 			err = fmt.Errorf("the temporary files of the audit fail: %w: set TMPDIR to a directory with more space", errors.Join(err, auditor.Abandon()))
 		}
 		if err != nil {
+			// An interrupt makes other errors likely; it is the cause.
 			if cmd.Context().Err() != nil {
 				err = errors.New("interrupted: the log was not checked to its end, start again")
 			}
@@ -99,6 +102,7 @@ last event is pending, not missing. Documents are in temporary files (TMPDIR).`,
 		} else if err := out.report(&report); err != nil {
 			return err
 		}
+		// The findings are printed by now, so the error only counts them.
 		if n, shown := report.Count(), len(report.Findings); n > uint64(shown) {
 			return fmt.Errorf("the audit has %d findings and prints the first ones of each rule, %d: start with sequence %d", n, shown, report.Findings[0].Seq)
 		} else if n > 0 {
@@ -155,6 +159,7 @@ func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Aud
 	}
 	bar := newProgress(a.stderr, "audit", int64(last+1-first))
 	defer bar.Done()
+	// Sequences have to be without gaps, as the log is when nothing trims it meanwhile.
 	next := first
 	for entry, err := range lapse.Log(ctx) {
 		if err != nil {

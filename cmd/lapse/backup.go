@@ -13,7 +13,7 @@ import (
 )
 
 // Copies of a database, by package backup. backup and restore work on the streams, with the
-// rights of an operator, and need no lapse: backup runs beside it, restore needs it
+// rights of an operator, and need no lapse: backup runs while it serves, restore needs it
 // stopped.
 
 // operatorInbox begins the reply subjects of the user that nats.conf calls operator. Its

@@ -80,6 +80,8 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 			return usageErrorf("properties given as JSON and as flags: use one of them")
 		case len(args) == 2:
 			body, err = a.readArgument(args[1])
+		// Asked here, and not with the body below: changeCollection sends what it has read
+		// and changed.
 		case len(named) > 0 && verb == "replace":
 			if err = sure.askTTL(cmd.Context(), conn, args[0], named); err != nil {
 				return err
@@ -143,7 +145,7 @@ func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, n
 		if err := readReply(now.Body, &properties); err != nil {
 			return nil, err
 		}
-		// A reply has these beside the properties; a request has not.
+		// A reply has these besides the properties; a request has not.
 		for _, system := range []string{"id", "documents", "bytes", "_ts", "_etag"} {
 			delete(properties, system)
 		}
@@ -190,6 +192,7 @@ func (p *propertyFlags) change(cmd *cobra.Command, properties map[string]any) er
 		}
 		properties["defaultTtl"] = json.RawMessage(ttl)
 	}
+	// The policy of the collection, so that --indexing-mode alone keeps its paths.
 	policy, _ := properties["indexingPolicy"].(map[string]any)
 	if policy == nil {
 		policy = map[string]any{}

@@ -34,9 +34,11 @@ serve, refuses what serve refuses, and starts nothing.`,
 		if err := f.complete(cmd.Flags(), a.environment); err != nil {
 			return f.environment.blame(err)
 		}
+		// serve logs the same as a warning.
 		if unknown := f.environment.unknown; unknown != nil {
 			a.complain("no flag has these environment variables: correct their names or remove them: " + strings.Join(unknown, ", "))
 		}
+		// Of what serve reads later, the console's token is checked here as well.
 		if _, err := f.console.options(); err != nil {
 			return f.environment.blame(err)
 		}

@@ -44,6 +44,7 @@ handler fails. Programs that read for a while, such as watch, have no row on a t
 		if err == nil {
 			err = out.consumers(all, moments)
 		}
+		// --max-behind 0 is a limit, too.
 		if err == nil && cmd.Flags().Changed("max-behind") {
 			err = slow(all, most)
 		}

@@ -114,6 +114,7 @@ lapse test have a gateway of their own: --cosmos.`,
 		if err != nil {
 			return err
 		}
+		// Found by flags alone, before anything connects.
 		if options.Key == "" && (conn.creds != "" || conn.nkey != "" || conn.passwordFile != "" || conn.cert != "") {
 			return needsKey()
 		}

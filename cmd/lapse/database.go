@@ -117,6 +117,7 @@ documents. If it is interrupted, lapse refuses what remains: run it again.`,
 	cmd.Flags().Lookup("yes").Usage = "do not ask for the name"
 	cmd.Flags().StringVar(&storeDir, "store-dir", "", "delete from `DIR` of lapse serve, which must not run there")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		// --database has a default, which must not decide what is deleted.
 		if cmd.Flags().Changed("database") {
 			return usageErrorf("--database given: the argument of delete is the database")
 		}

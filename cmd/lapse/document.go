@@ -123,10 +123,12 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 		if err != nil {
 			return err
 		}
+		// The server refuses them, too; here the error names the flags.
 		if len(opts) > 0 && ttl != "" || len(opts) > 1 {
 			return usageErrorf("--ttl, --expire-at and --keep-deadline contradict each other: use one of them")
 		}
 		var body []byte
+		// keep-deadline is not among these: alone it would be a write that changes nothing.
 		switch alone := ttl != "" || end.at != ""; {
 		case len(args) == 3:
 			body, err = a.readArgument(args[2])
@@ -134,6 +136,7 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 			return usageErrorf("--ttl or --expire-at alone would replace the document by one with nothing else: use `lapse document patch`, which keeps the rest, or give the document")
 		case alone:
 			body = []byte("{}")
+		// Without this the command would wait for a person who expects an answer.
 		case a.isTerminal(a.stdin):
 			return usageErrorf("no document given: use `%s`", useLine(cmd))
 		default:

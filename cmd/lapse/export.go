@@ -46,12 +46,14 @@ func newExportCommand(a *app) *cobra.Command {
 			err = refuseOtherLog(cmd.Context(), lapse, last)
 		}
 		if err == nil {
+			// Before the first line, so that a reader of the pipe cannot miss it.
 			err = a.tellTrimmed(cmd.Context(), lapse, position{seq: 1})
 		}
 		if err == nil && until != "" {
 			end.byClock(cmd.Context(), lapse)
 			opts = append(opts, end.until())
 		}
+		// After an interrupt the loop below reports that, as at any other time.
 		if err != nil && cmd.Context().Err() == nil {
 			return err
 		}

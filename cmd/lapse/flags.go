@@ -16,8 +16,8 @@ import (
 
 // Types of flags, for values that pflag has no type for: lengths of time with days and
 // weeks, sizes with units, and words of a list. Each has Set, which reads what a user
-// types, and String, which writes it as Set reads it, so that a value in the help or of
-// `lapse config` can be given back.
+// types, and String, which writes it as Set reads it: a value in the help or of `lapse
+// config` can be given back.
 //
 // An error of Set says only what to use. flagError adds the flag and the value, setFrom the
 // variable.

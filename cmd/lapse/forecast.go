@@ -144,6 +144,7 @@ func (out *output) chart(f *client.Forecast) table.Writer {
 	}
 	label := labels(f.Bucket)
 	count := strconv.FormatInt(most, 10)
+	// A bar may have what the label, the largest count and the gaps leave of the line.
 	width := out.columns() - len(labels(f.Bucket)(f.Now)) - columnGap - len(count) - columnGap
 	for _, b := range f.Buckets {
 		t.AppendRow([]any{p.faint(label(b.From)), b.Due, p.paint(bar(b.Due, most, width), color.FgMagenta)})

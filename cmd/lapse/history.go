@@ -71,6 +71,8 @@ func (out *output) history(limit int, ask func(body []byte) (*client.Reply, erro
 		if previous, err = out.events(page.Events); err != nil {
 			return "", err
 		}
+		// A page may have fewer events than were asked for: it ends early rather than
+		// exceed a message.
 		limit -= len(page.Events)
 		switch {
 		case page.Cursor == "" && (previous != 0 || len(page.Events) == 0):

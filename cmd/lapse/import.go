@@ -129,10 +129,12 @@ func (out *output) importFile(ctx context.Context, conn *connection, collection,
 	im.Reject, im.Progress = kept.reject, func(bytes int) { bar.Add(int64(bytes)) }
 	err = im.Run(ctx, schema.ReadLines(ctx, file))
 	bar.Done()
+	// A reject file that is not whole is a failure, too: its lines would be lost.
 	if err = errors.Join(err, kept.close()); err != nil {
 		return interrupted(ctx, err, rules, im.Last(), name)
 	}
 	count := im.Count()
+	// Most likely --expires names another member than the file has.
 	if n := count.Moments.None; n > 0 && n == count.Lines-count.Refused {
 		out.leftOut("none of the documents has a moment at %s, so that none ends by it: is it the right path?", rules.Expires)
 	}

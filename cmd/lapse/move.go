@@ -47,12 +47,15 @@ of the account of the streams, as the operator in nats.conf.`,
 		}
 		moved, reply, err := lapse.Move(cmd.Context(), to)
 		switch {
+		// Nobody replied. If the other process does not take over in time, the writer
+		// replies that.
 		case reply == nil && errors.Is(err, client.ErrTimeout):
 			return fmt.Errorf("nobody who writes database %s has answered within %s: see lapse status, and connect as a user of the account of the streams, such as the operator", args[0], conn.timeout)
 		case err != nil:
 			return err
 		case !out.forPeople():
 			return out.document(reply.Body)
+		// Asking a process for what it has already is no error: a script may ask twice.
 		case moved.To == moved.From:
 			_, err = fmt.Fprintf(out.stdout, "%s writes database %s already\n", printable(moved.To), args[0])
 		default:

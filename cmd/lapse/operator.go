@@ -46,6 +46,8 @@ func makeSeed(file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The mode of a file that exists already stays, hence Chmod; renaming makes the file
+	// appear whole.
 	if err := os.WriteFile(file+".new", append(seed, '\n'), 0o600); err != nil {
 		return "", err
 	}

@@ -16,9 +16,9 @@ import (
 // index, the others all documents or an index of the condition.
 //
 // A query without a limit is dangerous for a person, and a silent limit is dangerous for a
-// script. So it prints 100 documents unless told otherwise, and then a script gets exit 1
-// if there were more: it cannot mistake a part for all. A person gets a line, and so does a
-// script that has chosen --limit.
+// script. So it prints 100 documents unless flags ask for more, and then a script gets exit
+// 1 if there were more: it cannot mistake a part for all. A person gets a line, and so does
+// a script that has chosen --limit.
 //
 // The cursor of a page is printed with every failure in the middle, so that a long output
 // can go on where it has stopped.
@@ -94,6 +94,7 @@ func runQuery(a *app, cmd *cobra.Command, conn *connection) *cobra.Command {
 		if f.count {
 			return out.count(cmd.Context(), coll, opts, f.explain)
 		}
+		// --limit 100 is a choice, the default of 100 is not.
 		chosen := f.all || cmd.Flags().Changed("limit")
 		return out.query(cmd.Context(), coll, opts, f, chosen)
 	}
@@ -128,6 +129,7 @@ func (out *output) query(ctx context.Context, coll *client.Collection, opts []cl
 	cursor := ""
 	for page, err := range client.QueryPages[json.RawMessage](ctx, coll, opts...) {
 		if err != nil {
+			// Without a document printed, the query can simply be run again.
 			if printer.printed > 0 {
 				err = incomplete(ctx, err, printer.printed, cursor)
 			}

@@ -134,6 +134,7 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	if f.minSeq > 0 {
 		opts = append(opts, client.MinSeq(f.minSeq))
 	}
+	// "" is no cursor.
 	return append(opts, client.FromCursor(f.cursor)), nil
 }
 

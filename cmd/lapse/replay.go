@@ -165,6 +165,8 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 	if err != nil {
 		return err
 	}
+	// Without --until the present is the last event, not this machine's clock: the answer
+	// must not change from day to day.
 	now := replay.Time()
 	if until.time != nil {
 		now = until.time.UnixMilli()
@@ -188,6 +190,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 			}
 		}
 	}
+	// Last, so that the answers are there for whoever wants them all the same.
 	if n := replay.Mismatches(); n > 0 {
 		mismatches := fmt.Errorf("%d of %s left out, as not fitting the events before: give the whole log from its beginning; `lapse audit` lists them", n, plural(count, "event"))
 		if refused != nil {

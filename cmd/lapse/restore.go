@@ -59,7 +59,9 @@ interrupted, lapse refuses the database: run it again.`,
 		if cmd.Flags().Changed("database") && conn.database != string(m.Database) {
 			return usageErrorf("--database %s: the backup is of database %s", conn.database, m.Database)
 		}
+		// The backup says which database it is; --database can only confirm it.
 		conn.database = string(m.Database)
+		// Without --replace nothing is lost, so nothing is asked.
 		if with.Replace && sure.needed() {
 			question := fmt.Sprintf("Replace database %s by its backup of %s? Its later events are lost.", m.Database, m.Time.Format("2006-01-02 15:04:05Z"))
 			if err := sure.ask(cmd.Context(), question); err != nil {
@@ -100,8 +102,9 @@ func (a *app) backupDir(argument string) (dir string, remove func(), err error) 
 	return dir, remove, nil
 }
 
-// checkStoreDir returns a usage error for flags of a connection beside --store-dir: nobody
-// can mean both. --database names what is in the directory, and --timeout does no harm.
+// checkStoreDir returns a usage error for flags of a connection together with --store-dir:
+// nobody can mean both. --database names what is in the directory, and --timeout does no
+// harm.
 func checkStoreDir(cmd *cobra.Command, storeDir string) (err error) {
 	cmd.PersistentFlags().VisitAll(func(flag *pflag.Flag) { // those of connection.addFlags
 		if flag.Changed && err == nil && storeDir != "" && flag.Name != "database" && flag.Name != "timeout" {

@@ -173,6 +173,8 @@ func (f *serveFlags) complete(flags *pflag.FlagSet, environment []string) (err e
 	case f.operatorKey != "" && f.External != nil:
 		return usageErrorf("--operator-nkey-out is for the embedded NATS server: add the user to the one of --nats-url or --context itself")
 	}
+	// The same two flags name the certificate for clients, or that of lapse as a client of
+	// another server.
 	if f.External == nil {
 		f.TLSCert, f.TLSKey = f.external.cert, f.external.key
 	} else {
@@ -197,6 +199,8 @@ func (f *serveFlags) complete(flags *pflag.FlagSet, environment []string) (err e
 			return err
 		}
 	}
+	// OwnProcess: nothing else runs in this process, so its memory, threads and signals are
+	// lapse's to set.
 	p.Version, f.OwnProcess = semver(), true
 	return f.Check()
 }
@@ -249,6 +253,7 @@ func (a *app) serve(ctx context.Context, f serveFlags, flags *pflag.FlagSet) (er
 	if unknown := f.environment.unknown; unknown != nil {
 		log.Warn("no flag has these environment variables: correct their names or remove them", "names", strings.Join(unknown, ","))
 	}
+	// From here on SIGHUP is either a reload (in host) or an end; it never kills.
 	defer a.hangUp(ctx, f)()
 	manager := serviceManager{notify: notifySystemd, logger: log.Logger}
 	defer manager.stops(ctx)()
@@ -288,6 +293,7 @@ func (a *app) hostEvents(f *serveFlags, log *serverLog, manager *serviceManager)
 				bar = newProgress(a.stderr, "fold the log", int64(e.Total))
 			}
 			bar.Set(int64(e.Done))
+		// Whether or not the start succeeded, the bar must go before the next line.
 		case host.Started:
 			if bar != nil {
 				bar.Done()

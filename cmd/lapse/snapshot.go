@@ -129,6 +129,7 @@ compares them with its digest. It ends with 1 if the snapshot is not sound.`,
 			if err != nil {
 				return err
 			}
+			// An error, since a check that checked nothing must not look sound.
 			if len(list) == 0 {
 				return errors.New("there is no snapshot: make one with `lapse snapshot create`")
 			}
@@ -209,6 +210,8 @@ are lost, and so is what is left of the old log; sequences continue.`,
 		if err := f.check(); err != nil {
 			return err
 		}
+		// A snapshot alone replaces a projection, which the log could make again; a new log
+		// ends the old one.
 		if f.newLog && sure.needed() {
 			if err := sure.ask(cmd.Context(), fmt.Sprintf("Replace the log of database %s by an empty one after the snapshot? Its later events are lost.", f.database)); err != nil {
 				return err

@@ -91,6 +91,7 @@ address over HTTP, without NATS, as a healthcheck: if that process, or its datab
 			if err := checkAddress("--of", s.of); err != nil {
 				return err
 			}
+			// They would silently mean nothing: --of uses no NATS.
 			for _, other := range []string{"all", "server", "creds", "nkey", "inbox-prefix", "js-api-prefix", "context", "tls-ca", "tls-cert", "tls-key"} {
 				if flags.Changed(other) {
 					return usageErrorf("--of and --%s given: use one of them", other)
@@ -133,6 +134,7 @@ func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
 		if len(all) == 0 {
 			return nil, err
 		}
+		// The rows that are known are printed, whatever err says of the others.
 		page, failed := s.processesPage(all)
 		return page, cmp.Or(err, failed)
 	case s.of != "":
@@ -159,6 +161,8 @@ func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
 		}
 		now := seen{time.Now(), status.Seq}
 		rate := ""
+		// A sequence that goes back is another process's, which is less far, or another
+		// log's.
 		if b, ok := before[status.Database]; ok && now.seq >= b.seq {
 			rate = fmt.Sprintf(", %.0f/s", float64(now.seq-b.seq)/now.at.Sub(b.at).Seconds())
 		}

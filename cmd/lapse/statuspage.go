@@ -155,6 +155,7 @@ func (out *output) processesPage(all []client.Process) ([]byte, error) {
 	latest, writers := map[string]uint64{}, map[string]int{} // by database
 	for _, one := range all {
 		latest[one.Database] = max(latest[one.Database], one.Seq)
+		// So that a database without a writer is in the map, with 0.
 		writers[one.Database] += 0
 		if one.Role == "writer" && one.Error == "" {
 			writers[one.Database]++
@@ -171,6 +172,7 @@ func (out *output) processesPage(all []client.Process) ([]byte, error) {
 		if several {
 			name, third = one.Database+" "+one.ID, one.Database
 		}
+		// Question marks where the process did not answer.
 		row := []any{printable(one.ID), printable(one.Role), printable(third), "?", "?", "?", "?", "?", "?"}
 		if one.Error == "" {
 			row = append(row[:3], one.Seq, latest[one.Database]-one.Seq, one.Waiting, one.Requests, one.Errors, age(one.Started))

@@ -38,6 +38,7 @@ func (s *statusCommand) repeat(ctx context.Context) error {
 		switch {
 		case err == nil:
 			answered = time.Now()
+		// Not into the output: programs read it.
 		case !screen:
 			fmt.Fprintln(s.stderr, "lapse:", sentence(err))
 		case page != nil:

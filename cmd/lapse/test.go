@@ -136,6 +136,7 @@ func (a *app) test(ctx context.Context, f testFlags) (err error) {
 		case host.Doing:
 			a.does(e)
 		case host.Ready:
+			// There is no ready line in the log, but nothing is to be hidden any more.
 			log.to.over.Store(true)
 			if unread = a.readyJSON(e); unread != nil {
 				a.end(unread)

@@ -90,6 +90,8 @@ func (a *app) tellTrimmed(ctx context.Context, lapse *client.Client, from positi
 	if first, _, err := lapse.LogBounds(ctx); err != nil || first <= 1 {
 		return err
 	}
+	// The first event has the time at which the log begins; the bounds have only its
+	// sequence.
 	for entry, err := range lapse.Log(ctx) {
 		if err != nil {
 			return err
