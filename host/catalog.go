@@ -86,6 +86,7 @@ func DeleteDatabase(ctx context.Context, o Options, db schema.DatabaseName) (str
 	if err := checkStore(o.StoreDir); err != nil {
 		return nil, err
 	}
+	// Otherwise an earlier call has checked it, and what it left cannot be read any more.
 	if !embedded.Deleting.Begun(o.StoreDir, db) {
 		if err := o.checkDelete(ctx, db); err != nil {
 			return nil, err
@@ -100,6 +101,8 @@ func DeleteDatabase(ctx context.Context, o Options, db schema.DatabaseName) (str
 		}
 		projection := projectionDir(o.StoreDir, db)
 		others, err := filepath.Glob(projection + ".*")
+		// The projection, its extent and leftovers, and the clock of a database other than
+		// the first.
 		for _, path := range append(others, projection, clockFile(o.StoreDir, 1, db)) {
 			err = cmp.Or(err, os.RemoveAll(path))
 		}
@@ -146,6 +149,7 @@ func (o Options) checkDelete(ctx context.Context, db schema.DatabaseName) error 
 	if err != nil {
 		return err
 	}
+	// The check ends when the server that it asks fails, instead of waiting for a reply.
 	watched, ended := t.whileOpen(ctx)
 	err = catalog.CheckDelete(watched, js, db)
 	return cmp.Or(ended(), err)

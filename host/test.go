@@ -29,9 +29,9 @@ import (
 // Timekeeper for its clock; what is special is here.
 //
 // Requests on lapse.<db>.test.> arrive on one connection. Those about one database are
-// answered one after the other, in the order of their arrival (waiting), since an open
-// after a drop has to find it gone and two moves of one clock have an order; those about
-// different databases at the same time. A queue exists while it has requests, and its
+// answered one after the other, in the order of their arrival (waiting): an open after a
+// drop has to find it gone, and two moves of one clock have an order. Those about different
+// databases are answered at the same time. A queue exists while it has requests, and its
 // goroutine with it.
 //
 // all has nil for a database that opens, so that another open of it is refused; close waits
@@ -103,6 +103,7 @@ func (r *run) serveTest(ctx context.Context) error {
 	if err := s.openMain(ctx); err != nil {
 		return err
 	}
+	// Main is open by now: a request that is answered finds it.
 	requests, err := r.target.services[0].Subscribe(gate.AnyDatabase.TestSubjects()+">", s.receive)
 	if err == nil {
 		err = r.target.services[0].Flush()
@@ -149,6 +150,7 @@ func (s *tests) stop(db *testDatabase) {
 	if err := db.processor.Stop(); err != nil {
 		s.options.Logger.Warn("the processor did not stop cleanly", "database", string(db.name), "err", err)
 	}
+	// Closing it on purpose is no failure.
 	db.service.SetClosedHandler(nil)
 	db.service.Close()
 }
@@ -234,6 +236,7 @@ func (s *tests) start(db *testDatabase, log iter.Seq2[schema.Line, error]) (*pro
 	o.Load = log
 	o.Logger = o.Logger.With("database", string(db.name))
 	c := s.target.Connections
+	// Streams in memory have no files to check, and nobody else serves them.
 	c.Service, c.Shared, c.Checked, c.Only = db.service, true, true, true
 	p, err := processor.Start(s.ctx, c, o)
 	if err != nil {
@@ -287,6 +290,7 @@ func (s *tests) receive(m *nats.Msg) {
 		return
 	}
 	s.waiting[name] = append(s.waiting[name], m)
+	// The first of a queue starts its goroutine, which ends with the last.
 	if len(s.waiting[name]) == 1 {
 		s.answering.Go(func() { s.answerAll(name) })
 	}
