@@ -24,9 +24,8 @@ import (
 // and lose the mark.
 
 // RemoveStreams removes the streams of a database, also those that are damaged, from a
-// store directory that the caller has locked, and returns their names. What belongs to a
-// database is told by the names of streams (DatabaseName.Owns): log, mutations, lease,
-// snapshots.
+// store directory that the caller has locked, and returns their names. The names of streams
+// show what belongs to a database (DatabaseName.Owns): log, mutations, lease, snapshots.
 func RemoveStreams(storeDir string, db schema.DatabaseName) (names []string, err error) {
 	if err := (&quarantine{storeDir: storeDir}).putBack(); err != nil {
 		return nil, err

@@ -8,11 +8,11 @@ import (
 	"github.com/nats-io/nats-server/v2/conf"
 )
 
-// The file of --nats-config in five steps, a file of code each: read it and refuse what
-// lapse does not leave to users (here, userfile_accounts.go for accounts), check what NATS
-// makes of the whole (userfile_check.go), merge it with lapse's configuration
-// (userfile_merge.go), write that as text for NATS (userfile_write.go), and explain errors
-// by the lines of the user's file (userfile_explain.go).
+// The file of --nats-config goes through five steps, a file of code each. It is read, and
+// what lapse does not leave to users is refused (here; userfile_accounts.go for accounts).
+// It is merged with lapse's configuration (userfile_merge.go), and written as text for NATS
+// (userfile_write.go). What NATS makes of the whole is checked (userfile_check.go). Errors
+// are explained by the lines of the user's file (userfile_explain.go).
 //
 // What is refused would break a promise: another listener would have no limits, an account
 // with lapse's name could append to the log, a leaf node in it could delete it. The list of

@@ -8,9 +8,9 @@ import (
 
 // How far a log went is known from several sources: the projection, snapshots, what was
 // acknowledged, what NATS's files say. If the log ends before the furthest of them,
-// acknowledged events are lost, and a start says so instead of going on as if they had
-// never been (guarantee of the contract: an acknowledged write survives). --accept-lost-end
-// goes on, and the log records the gap.
+// acknowledged events are lost, against the contract's promise that an acknowledged write
+// survives. A start reports that instead of going on as if they had never been.
+// --accept-lost-end goes on, and the log records the gap.
 
 // Extent is how far a stream goes, or is known to have gone.
 type Extent struct {

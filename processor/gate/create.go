@@ -45,7 +45,9 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 	if err := g.admit(ctx, m, log, r); err != nil {
 		return nil, err
 	}
+	// An edit has to know what was asked for, before defaults and limits change it.
 	asked := *r
+	// Never update: what may be edited is decided by edit.
 	r.Action = server.ActionCreate
 	c.MaxAckPending = min(c.MaxAckPending, maxAckPending)
 	answer, fault, err := g.createOnly(ctx, m, r)

@@ -48,6 +48,8 @@ func (g *Gate) full(ctx context.Context, log string, names []string, name, accou
 	if n < limit {
 		return nil
 	}
+	// At the limit a request for a consumer that exists still passes: clients send one at
+	// each start.
 	if there, err := g.exists(ctx, log, name); there || err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ func (m *Machine) hold(c *schema.Collection, mu *schema.Mutation, prior projecti
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior, TTL: prior.TTL, Sum: prior.Sum})
 	key := DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}
 	d := overlaid{Record: m.overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending
+	// TS and TTL are as before: a hold is no modification.
 	d.Meta = now
 	m.overlay.setDocument(key, d)
 	o.Lifetime = d.lifetime(c)

@@ -168,6 +168,8 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	p, done := m.use()
 	defer done()
 	defer func() { s.role(&state, p) }() // last: what comes before may wait for NATS
+	// Nothing but the progress of the start is known. An idle database has nothing to catch
+	// up with.
 	if p == nil {
 		ratio := 0.
 		if end := state.progress.End; state.idle {
@@ -185,6 +187,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	s.gauge(metricObjective, m.Objective.Seconds())
 	s.gauge(metricInFlight, float64(m.pending.Load()))
 	m.collectLog(s, p, &now)
+	// As of the last sample: a scrape does not ask for it.
 	s.storage(m.Storage())
 	m.collectDocuments(s, p)
 	s.requests(&now)

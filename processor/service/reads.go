@@ -63,6 +63,8 @@ func (r *Request) touch(m *schema.Mutation) {
 	before, now := r.Store.Cursor().Seq, r.Live.Now()
 	c, ok := r.Store.Collection(m.Collection)
 	if ok {
+		// Only what is in memory may be looked at here, on the goroutine on which requests
+		// arrive.
 		record, recent := r.Store.Recent(c, m.ID)
 		if !recent || uint64(record.Version) > before {
 			r.later(func() {
@@ -147,6 +149,8 @@ func (r *Request) getRecent() bool {
 		return false
 	}
 	record, ok := r.Store.Recent(c, id)
+	// A recent document may be ahead of the cursor by a fold under way. Waiting for it is a
+	// worker's job.
 	if !ok || uint64(record.Version) > before && uint64(record.Version) > r.Store.Cursor().Seq {
 		return false
 	}
@@ -270,6 +274,7 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 			}
 		}
 	}()
+	// Documents that are being renewed would be counted as overdue.
 	s.awaitRenewals(ctx)
 	cursor, now := s.Store.Cursor(), s.Live.Now()
 	status = schema.Status{
@@ -355,7 +360,8 @@ func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 		r.fail(err)
 		return
 	}
-	// A projection of an older version does not record the mutation of an id.
+	// A projection of an older version does not record the mutation of an id, so the event
+	// has to be compared.
 	if !mutation.Made(e) {
 		r.refuse(machine.UsedBefore(mutation, fmt.Sprintf("event %d, %s of %s %q", seq, e.Type, e.Collection, string(e.ID))))
 		return

@@ -167,6 +167,8 @@ func (r *Request) dispatch() {
 func (r *Request) mutate() {
 	mutation := schema.NewMutation(r.name, r.data)
 	mutation.SetHeaders(r.Header)
+	// Most touches of a session store renew nothing. Answered as a read, they cost the
+	// writer nothing. One with a Nats-Msg-Id may be a repeat, which the writer knows.
 	if mutation.MinAge > 0 && mutation.Fault == nil && mutation.MsgID == "" && r.Writer.Writing() {
 		r.touch(mutation)
 		return
@@ -191,6 +193,8 @@ func (r *Request) later(answer func()) {
 
 // submit queues a proposal for the writer; its outcome is the reply.
 func (r *Request) submit(p *writer.Proposal) {
+	// Decided by another term, a request could be applied twice: by the process that is the
+	// writer by then, too.
 	p.Term = r.term
 	p.Done = func(o machine.Outcome) {
 		if o.Repeat != 0 {
@@ -228,6 +232,8 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 	if code == schema.ErrOverloaded.Code {
 		r.Config.Events(observe.RequestRejected{Operation: r.op, Code: code, Why: fault.Message})
 	}
+	// Before the reply is sent: its client may send the next request at once, which finds
+	// the room.
 	r.Held.Add(-r.size)
 	r.Config.AllHeld.Add(-r.size)
 	r.size, r.data = 0, nil

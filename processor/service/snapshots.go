@@ -31,6 +31,7 @@ func (r *Request) snapshotCreate() {
 	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
 		snapshot, err := r.Retention.Snapshots.Create(ctx)
 		if err == nil {
+			// A snapshot by request replaces older ones as a scheduled one does.
 			_, err = r.Retention.Drop(ctx, snapshot)
 		}
 		return snapshot, 201, err

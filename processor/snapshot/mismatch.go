@@ -59,6 +59,8 @@ func Mismatch(ctx context.Context, log *eventlog.Log, cursor projections.Cursor)
 		return "it was folded from another stream", nil
 	case last < cursor.Seq:
 		return fmt.Sprintf("it was folded up to %d and the log ends at %d", cursor.Seq, last), nil
+	// The event at the cursor cannot be compared, since the log begins after it; the
+	// identity has to do.
 	case first == cursor.Seq+1:
 		return "", nil // a log created from a snapshot
 	case first > cursor.Seq:
@@ -86,6 +88,8 @@ func Mismatch(ctx context.Context, log *eventlog.Log, cursor projections.Cursor)
 func (s *Store) checkEnd(ctx context.Context, cursor projections.Cursor, o Config) error {
 	l := s.log
 	reached := l.Extent.Read().Further(eventlog.Extent{Seq: l.End.Last, By: "what NATS knows"})
+	// A projection of a log that this one continues may be ahead of where it was restored
+	// to.
 	if cursor.Stream == l.Identity() {
 		reached = reached.Further(eventlog.Extent{Seq: cursor.Seq, Judged: cursor.Mutations, By: eventlog.ByProjection})
 	}

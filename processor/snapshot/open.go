@@ -95,6 +95,8 @@ func rebuildProjection(ctx context.Context, log *eventlog.Log, snapshots *Store,
 		return nil, err
 	}
 	var faults []string
+	// From the newest on. One that cannot be restored is reported and passed over: an older
+	// one costs a longer fold.
 	for _, one := range all {
 		err := errors.New(one.Fault)
 		if one.Sound {
@@ -114,6 +116,7 @@ func rebuildProjection(ctx context.Context, log *eventlog.Log, snapshots *Store,
 		o.Events(observe.SnapshotUnusable{Seq: one.Seq, Err: err})
 		faults = append(faults, fmt.Sprintf("%d: %v", one.Seq, err))
 	}
+	// The log alone is not enough: its beginning is in no snapshot that can be read.
 	if first > 1 {
 		if len(faults) == 0 {
 			faults = []string{"there is none"}

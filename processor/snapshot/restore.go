@@ -23,6 +23,7 @@ func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Config, seq 
 	if err != nil {
 		return schema.Snapshot{}, err
 	}
+	// Of any log of the database: the one they belong to may be lost.
 	s := NewStore(js, nil, o)
 	// Fails if another process has it open.
 	readOnly := o.Projection
@@ -58,6 +59,7 @@ func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Config, seq 
 			return s.replaceLog(ctx, c, one.Snapshot, o)
 		case err == nil:
 			return one.Snapshot, nil
+		// An older snapshot would not help, or there is none.
 		case refused || unreachable(err) || ctx.Err() != nil || i == len(candidates)-1:
 			return one.Snapshot, err
 		}
@@ -110,6 +112,8 @@ func (s *Store) replaceLog(ctx context.Context, c eventlog.Connections, snapshot
 	if err != nil {
 		return snapshot, err
 	}
+	// Nothing but the replicas is kept of the old log. From here on it is gone, and the
+	// snapshot is all there is.
 	old, err := js.Stream(ctx, s.db.LogStream())
 	if err == nil {
 		o.Replicas = cmp.Or(o.Replicas, old.CachedInfo().Config.Replicas)
@@ -136,6 +140,7 @@ func (s *Store) replaceLog(ctx context.Context, c eventlog.Connections, snapshot
 	if err != nil {
 		return snapshot, err
 	}
+	// Until then the projection belongs to the old log, and a start would refuse it.
 	if err := store.Rebind(log.Identity()); err != nil {
 		return snapshot, errors.Join(err, store.Close())
 	}
