@@ -249,7 +249,7 @@ func (d *durable) change(state func()) {
 	signal(d.space)
 }
 
-// signal wakes whoever waits at c, or lets the next one who waits go on at once.
+// signal wakes whoever waits at c, or else lets the next wait end at once.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
