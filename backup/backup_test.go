@@ -157,7 +157,7 @@ func TestVerbatim(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	s := newScene(t)
 	s.event("DocumentCreated")
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "day[1]") // no pattern
 	m := s.save(dir)
 	half := eventlog.Restored(s.log, db)
 	half.Subjects, half.SubjectTransform = s.log.Subjects, s.log.SubjectTransform

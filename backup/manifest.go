@@ -228,10 +228,10 @@ func (d directory) end(m *Manifest) error {
 	if err := syncDir(string(d)); err != nil {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(string(d), "*LAPSE_"+string(m.Database)+"*", "*.blk"))
+	files, err := fs.Glob(os.DirFS(string(d)), "*LAPSE_"+string(m.Database)+"*/*.blk") // d's name is no pattern
 	for _, name := range files {
-		if below, _ := filepath.Rel(string(d), name); !kept[below] {
-			err = cmp.Or(err, os.Remove(name))
+		if name = filepath.FromSlash(name); !kept[name] {
+			err = cmp.Or(err, os.Remove(filepath.Join(string(d), name)))
 		}
 	}
 	return err
