@@ -30,23 +30,23 @@ func StoredCatalog(storeDir string) (all []*catalog.Database, err error) {
 func storedCatalog(storeDir string) ([]*catalog.Database, error) {
 	found := catalog.Catalog{}
 	for _, dir := range embedded.StreamDirs(storeDir) {
-		streams, _ := filepath.Glob(filepath.Join(dir, "*"))
+		streams, _ := os.ReadDir(dir)
 		for _, stream := range streams {
-			bytes, err := bytesBelow(stream)
+			bytes, err := bytesBelow(filepath.Join(dir, stream.Name()))
 			if err != nil {
 				return nil, err
 			}
-			found.Add(catalog.Stream{Name: filepath.Base(stream), Bytes: bytes})
+			found.Add(catalog.Stream{Name: stream.Name(), Bytes: bytes})
 		}
 	}
-	projections, _ := filepath.Glob(projectionDir(storeDir, "*"))
+	projections, _ := os.ReadDir(projectionDir(storeDir, ""))
 	for _, projection := range projections {
-		name, err := schema.ParseDatabaseName(filepath.Base(projection))
+		name, err := schema.ParseDatabaseName(projection.Name())
 		if err != nil { // a file about one, or a temporary one
 			continue
 		}
 		db := found.Of(name)
-		if db.Projection, err = bytesBelow(projection); err != nil {
+		if db.Projection, err = bytesBelow(projectionDir(storeDir, name)); err != nil {
 			return nil, err
 		}
 		db.Bytes += db.Projection
@@ -100,10 +100,13 @@ func DeleteDatabase(ctx context.Context, o Options, db schema.DatabaseName) (str
 			return err
 		}
 		projection := projectionDir(o.StoreDir, db)
-		others, err := filepath.Glob(projection + ".*")
-		// The projection, its extent and leftovers, and the clock of a database other than
-		// the first.
-		for _, path := range append(others, projection, clockFile(o.StoreDir, 1, db)) {
+		// The extent of the projection and leftovers, itself, and the clock of a database
+		// other than the first.
+		others, err := fs.Glob(os.DirFS(filepath.Dir(projection)), string(db)+".*")
+		for _, name := range others {
+			err = cmp.Or(err, os.RemoveAll(filepath.Join(filepath.Dir(projection), name)))
+		}
+		for _, path := range []string{projection, clockFile(o.StoreDir, 1, db)} {
 			err = cmp.Or(err, os.RemoveAll(path))
 		}
 		if err != nil {

@@ -87,12 +87,12 @@ func (c Change) Begun(storeDir string, db schema.DatabaseName) bool {
 func Interrupted(storeDir string) (map[schema.DatabaseName]error, error) {
 	found := make(map[schema.DatabaseName]error)
 	for change, command := range map[Change]string{Restoring: "restore", Deleting: "database delete"} {
-		files, err := filepath.Glob(change.file(storeDir, "*"))
+		files, err := fs.Glob(os.DirFS(storeDir), string(change)+"-*") // storeDir is no pattern
 		if err != nil {
 			return nil, err
 		}
 		for _, file := range files {
-			db := schema.DatabaseName(strings.TrimPrefix(filepath.Base(file), string(change)+"-"))
+			db := schema.DatabaseName(strings.TrimPrefix(file, string(change)+"-"))
 			found[db] = fmt.Errorf("database %s: `lapse %s` was interrupted in %s: run it again", db, command, storeDir)
 		}
 	}

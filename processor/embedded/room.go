@@ -2,8 +2,8 @@ package embedded
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -19,8 +19,8 @@ func (o *Options) room() (bytes int64, err error) {
 	if err != nil {
 		return 0, nil
 	}
-	used := size(filepath.Join(o.StoreDir, "jetstream", "*", "streams", "*", "msgs", "*"))
-	staged := size(filepath.Join(streamsDir(o.StoreDir), "*", "batches", "*", "msgs", "*"))
+	used := size(o.StoreDir, "jetstream/*/streams/*/msgs/*")
+	staged := size(streamsDir(o.StoreDir), "*/batches/*/msgs/*")
 	bytes = (used + int64(disk.AvailBytes)) / 4 * 3
 	if staged > 0 && bytes-used < 2*staged {
 		return 0, writeError(o.StoreDir, fmt.Sprintf("%v: %d bytes of an interrupted batch wait", syscall.ENOSPC, staged))
@@ -41,11 +41,12 @@ func (s *Server) Space() (used uint64, most, disk int64) {
 	return info.Store, info.Config.MaxStore, disk
 }
 
-// size returns the size of the files that match a pattern.
-func size(pattern string) (bytes int64) {
-	files, _ := filepath.Glob(pattern)
+// size returns the size of the files below a directory that match a pattern.
+func size(dir, pattern string) (bytes int64) {
+	below := os.DirFS(dir)
+	files, _ := fs.Glob(below, pattern)
 	for _, name := range files {
-		if file, err := os.Stat(name); err == nil {
+		if file, err := fs.Stat(below, name); err == nil {
 			bytes += file.Size()
 		}
 	}

@@ -103,8 +103,9 @@ func Check(dir, events string, known *Known) (*Stream, error) {
 // messages returns the directory of a stream's messages. After a kill during a purge of
 // all of them it is the new directory, with which the server completes the purge.
 func messages(dir string) string {
-	if found, _ := filepath.Glob(filepath.Join(dir, "__new_msgs__", "*.blk")); len(found) > 0 {
-		return filepath.Join(dir, "__new_msgs__")
+	purged := filepath.Join(dir, "__new_msgs__")
+	if found, _ := fs.Glob(os.DirFS(purged), "*.blk"); len(found) > 0 {
+		return purged
 	}
 	return filepath.Join(dir, "msgs")
 }
