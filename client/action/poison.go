@@ -56,10 +56,10 @@ func PoisonFile(file *os.File, durable string) client.PoisonHandler {
 		if info, err := file.Stat(); err == nil && info.Size() > 0 && cut {
 			line = append([]byte{'\n'}, line...)
 		}
-		if _, err = file.Write(append(line, '\n')); err == nil {
-			cut = false
-			err = file.Sync()
+		_, err = file.Write(append(line, '\n'))
+		if cut = err != nil; cut {
+			return err
 		}
-		return err
+		return file.Sync()
 	}
 }
