@@ -347,6 +347,13 @@ func TestSeveralDatabases(t *testing.T) {
 			t.Errorf("%s: Content-Security-Policy %q", test.path, policy)
 		}
 	}
+	star := httptest.NewRequest("GET", "/", nil)
+	star.URL.Path, star.Host = "*", "127.0.0.1" // as by "GET * HTTP/1.1"
+	reply := httptest.NewRecorder()
+	console.Several(t.Context(), clients, console.Options{}).ServeHTTP(reply, star)
+	if reply.Code != 404 {
+		t.Errorf("*: %d: %s", reply.Code, reply.Body)
+	}
 }
 
 func TestReadOnly(t *testing.T) {

@@ -66,7 +66,7 @@ func (s several) notFound(w http.ResponseWriter, r *http.Request, name string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(http.StatusNotFound)
-	up := strings.Repeat("../", strings.Count(r.URL.Path, "/")-1)
+	up := strings.Repeat("../", max(strings.Count(r.URL.Path, "/")-1, 0)) // "*" has none
 	var items strings.Builder
 	for _, other := range s.names {
 		if s.list() != "" {
