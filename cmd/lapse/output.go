@@ -108,9 +108,9 @@ const unknownWidth = 80
 func (out *output) columns() int { return cmp.Or(out.width(out.stdout), unknownWidth) }
 
 // list renders a table with titles. If a line is wider than the terminal, the flexible
-// columns, given by index, are shortened, a column at a time from the widest, down to
-// leastWidth. The other columns, such as numbers, are never cut: half a number is a wrong
-// one. It changes titles and rows.
+// columns, given by index, are shortened, always the widest of them, down to leastWidth.
+// The other columns, such as numbers, are never cut: half a number is a wrong one. It
+// changes titles and rows.
 func (out *output) list(titles []string, rows [][]any, flexible ...int) string {
 	widths := make([]int, len(titles))
 	for i, title := range titles {

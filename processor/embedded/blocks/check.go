@@ -78,8 +78,7 @@ type config struct {
 // sound. known, which may be nil, caches what was found before. No server may use the
 // files.
 //
-// It reads each file once, whole, into memory: files have 8 MiB. Time is that of the disk;
-// a hash over all bytes costs less.
+// It reads each file once, whole, into memory: files have 8 MiB.
 func Check(dir, events string, known *Known) (*Stream, error) {
 	c := &check{dir: messages(dir), stream: filepath.Base(dir), events: events}
 	s := &Stream{Name: c.stream, File: c.dir, dir: c.dir, next: 1}
