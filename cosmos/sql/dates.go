@@ -2,6 +2,7 @@ package sql
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 
@@ -140,6 +141,8 @@ func dateAdd(a []argument) values.Value {
 func dateDiff(a []argument) values.Value {
 	size, from, to := a[0].n, a[1].n, a[2].n
 	switch {
+	case size == 0 && max(to-from, from-to) > math.MaxInt/100:
+		return encode(float64(to-from) * 100) // more than 292 years
 	case size == 0:
 		return encode((to - from) * 100)
 	case size < 0:
