@@ -1,6 +1,7 @@
 package cosmos
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -17,18 +18,19 @@ const maxBatch = 100
 
 // Batches of Cosmos DB become batches of lapse. A batch goes through these steps:
 //
-//	given ─► stepOf ─► readAhead ─► decide ─► run ─► results
-//	          address    gets         ▲          │
-//	                                  └─ patch interrupted by another write
+//	given ─► stepOf ─► nextRound ─► readAhead ─► decide ─► run ─► results
+//	          address      ▲          gets                  │
+//	                       └─ steps without a result ◄──────┘
 //
 //   - Most operations have one of lapse. A patch has none with Cosmos DB's rules. So the
 //     gateway reads the item, applies the patch, and replaces the item if it still has the
 //     etag.
 //   - Where the partition key is not /id, a document may be no item (partition.go).
 //     Reading ahead keeps replace, upsert and delete from changing one.
-//   - An operation may depend on one before it in the same batch. decide therefore keeps
-//     what each document will have. Such an item has no etag yet, and its patch no
-//     condition.
+//   - A patch may depend on a write before it in the same batch, which may be refused. So it
+//     waits for a round of its own, as does what follows it: another write may interrupt it.
+//   - An atomic batch is one round, since all its writes succeed or none. decide keeps what
+//     each document will have. Such an item has no etag yet, and its patch no condition.
 //
 // In an atomic batch a fault of one operation is the end: nothing is sent.
 
@@ -51,6 +53,8 @@ type step struct {
 	err     error
 	result  client.Result
 	sent    bool // stands in the batch of lapse
+	done    bool // err or result is final
+	tries   int  // of a patch that other writes interrupted
 }
 
 // operations maps types to lapse's operations.
@@ -70,7 +74,7 @@ func (x *exchange) batch(c *container) (*reply, error) {
 	atomic := is(x.Request, "X-Ms-Cosmos-Batch-Atomic")
 	steps := make([]*step, len(given))
 	for i := range given {
-		steps[i] = c.stepOf(&given[i], key)
+		steps[i] = x.stepOf(c, &given[i], key)
 	}
 	seq, err := x.runSteps(c, steps, atomic)
 	if err != nil {
@@ -80,14 +84,14 @@ func (x *exchange) batch(c *container) (*reply, error) {
 }
 
 // stepOf reads an operation. A fault of it is the step's.
-func (c *container) stepOf(o *batchOperation, key partitionKey) *step {
+func (x *exchange) stepOf(c *container, o *batchOperation, key partitionKey) *step {
 	s := &step{op: operations[o.OperationType], ifMatch: etagText(o.IfMatch)}
-	s.err = c.fill(s, o, key)
+	s.err = x.fill(c, s, o, key)
 	return s
 }
 
-// fill reads what the step is about. It sends nothing.
-func (c *container) fill(s *step, o *batchOperation, key partitionKey) (err error) {
+// fill reads what the step is about. It asks for nothing but the time.
+func (x *exchange) fill(c *container, s *step, o *batchOperation, key partitionKey) (err error) {
 	if s.op == "" {
 		return badRequest("operationType %.40q is not served: use Create, Upsert, Replace, Delete, Read or Patch", o.OperationType)
 	}
@@ -130,53 +134,86 @@ func textOf(v values.Value) string {
 	return string(v)
 }
 
-// runSteps runs the steps, again while others' writes interrupt patches. Only a patch
-// without a condition of the client's own is tried again: with one, the client has to hear
-// that the item changed. An atomic batch is tried again as a whole, as nothing of it
-// happened.
+// runSteps runs the steps in rounds. Once a round has written, the error of a later one is that of
+// the steps without a result.
 func (x *exchange) runSteps(c *container, steps []*step, atomic bool) (seq uint64, err error) {
-	pending := steps
-	for range patchTries {
-		if seq, err = x.runOnce(c, pending, atomic); err != nil {
-			return seq, err
-		}
-		var again []*step
-		for _, s := range pending {
-			if s.patch != nil && s.ifMatch == "" && errors.Is(s.result.Err, client.ErrPreconditionFailed) {
-				again = append(again, s)
-			}
-		}
-		if len(again) == 0 {
+	for {
+		round := nextRound(steps, atomic)
+		if len(round) == 0 {
 			return seq, nil
 		}
-		if atomic {
-			again = steps
+		sent, err := x.runRound(c, round, atomic)
+		if err != nil && (atomic || seq == 0) {
+			return 0, err
 		}
-		pending = again
-	}
-	for _, s := range pending {
-		if s.patch != nil {
-			s.err = faultf(449, "other writes of item %.300q came between %d times: try again", s.id, patchTries)
+		for _, s := range steps {
+			if err != nil && !s.done {
+				s.err, s.done = err, true
+			}
+			s.done = s.done && !s.interrupted()
 		}
+		seq = max(seq, sent)
 	}
-	return seq, nil
 }
 
-// runOnce reads what the steps depend on, and sends those without a fault. It returns the
-// log sequence of the reply, 0 if nothing was sent.
-func (x *exchange) runOnce(c *container, steps []*step, atomic bool) (uint64, error) {
-	present, err := x.readAhead(c, steps)
+// nextRound returns the steps to run next. An atomic batch is one round, tried again as a whole: of
+// a try that failed nothing happened. Else a patch follows no write of its item in a round,
+// and nothing about the item follows the patch.
+func nextRound(steps []*step, atomic bool) (round []*step) {
+	if atomic && slices.ContainsFunc(steps, func(s *step) bool { return !s.done }) {
+		return steps
+	}
+	closed := make(map[string]bool) // by document that the round writes: the rest waits
+	for _, s := range steps {
+		waits, written := closed[s.document]
+		switch {
+		case s.done:
+		case waits || written && s.patch != nil:
+			closed[s.document] = true
+		default:
+			round = append(round, s)
+			if s.err == nil && s.op != "get" {
+				closed[s.document] = s.patch != nil
+			}
+		}
+	}
+	return round
+}
+
+// interrupted reports whether another write came between reading and writing for a patch, which
+// is tried again then. If it has a condition of the client's own, the client has to hear that the
+// item changed.
+func (s *step) interrupted() bool {
+	if s.patch == nil || s.ifMatch != "" || s.err != nil || !errors.Is(s.result.Err, client.ErrPreconditionFailed) {
+		return false
+	}
+	if s.tries++; s.tries == patchTries {
+		s.err = faultf(449, "other writes of item %.300q came between %d times: try again", s.id, patchTries)
+	}
+	return s.err == nil
+}
+
+// runRound reads what the steps depend on, and sends those without a fault. Unless the batch is
+// atomic, it stops before the first step that makes a reply or request too large, which is not done
+// then. It returns the log sequence of the reply, 0 if nothing was sent.
+func (x *exchange) runRound(c *container, steps []*step, atomic bool) (uint64, error) {
+	for _, s := range steps {
+		s.result, s.sent, s.done = client.Result{}, false, atomic
+	}
+	steps, present, err := x.readAhead(c, steps, atomic)
 	if err != nil {
 		return 0, err
 	}
-	b := newBatch()
+	b, room := newBatch(), int(x.db.client.Conn().MaxPayload())/2 // the reply has the contents, too
 	for _, s := range steps {
-		s.result, s.sent = client.Result{}, false
 		ifMatch, err := s.ifMatch, s.err
 		if err == nil {
 			ifMatch, err = c.decide(s, present)
 		}
-		if s.err = err; err == nil {
+		if !atomic && b.operations > 0 && len(b.text)+len(s.body) > room {
+			break
+		}
+		if s.err, s.done = err, atomic || err != nil; err == nil {
 			op := s.op
 			if s.patch != nil {
 				op = "replace"
@@ -196,7 +233,7 @@ func (x *exchange) runOnce(c *container, steps []*step, atomic bool) (uint64, er
 	}
 	for _, s := range steps {
 		if s.sent {
-			s.result, results = results[0], results[1:]
+			s.result, s.done, results = results[0], true, results[1:]
 		}
 	}
 	return answer.Seq, nil
@@ -204,39 +241,59 @@ func (x *exchange) runOnce(c *container, steps []*step, atomic bool) (uint64, er
 
 // existing is what a batch knows of a document before an operation.
 type existing struct {
-	item    item
+	item    item // without a body if no patch needs it
 	isItem  bool
-	isWrite bool // an operation before wrote it: it has no etag yet
+	isWrite bool // an operation of the atomic batch wrote it: it has no etag yet
 }
 
-// readAhead reads the documents of which a step has to know what they have. Creates and
-// gets need no look ahead: lapse judges the former, and the reply shows what the latter
-// found.
-func (x *exchange) readAhead(c *container, steps []*step) (map[string]*existing, error) {
-	b := newBatch()
+// looksAhead reports whether a step has to know what its document has. Creates and gets need
+// not: lapse judges the former, and the reply shows what the latter found.
+func (s *step) looksAhead(c *container) bool {
+	return s.err == nil && (s.patch != nil || !c.byID() && s.op != "create" && s.op != "get")
+}
+
+// readAhead reads the documents of which steps have to know what they have. Unless the batch is
+// atomic, these are no more than fit into a reply: ready are the steps before the first whose
+// document was not read.
+func (x *exchange) readAhead(c *container, steps []*step, atomic bool) (ready []*step, present map[string]*existing, err error) {
 	var documents []string
+	patched := make(map[string]bool)
 	for _, s := range steps {
-		if s.err == nil && (s.patch != nil || !c.byID() && s.op != "create" && s.op != "get") {
-			b.add("get", s.document, nil, "")
-			documents = append(documents, s.document)
+		if s.looksAhead(c) {
+			if !slices.Contains(documents, s.document) {
+				documents = append(documents, s.document)
+			}
+			patched[s.document] = patched[s.document] || s.patch != nil
 		}
 	}
-	present := make(map[string]*existing)
-	if len(documents) == 0 {
-		return present, nil
-	}
-	results, _, err := x.run(c, b, false)
-	if err != nil {
-		return nil, err
-	}
-	for i, result := range results {
-		if result.Err == nil {
+	present = make(map[string]*existing)
+	for bytes := 0; len(documents) > 0; {
+		contents, _, err := x.contents(c, documents)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, content := range contents {
+			if content == nil {
+				continue
+			}
 			e := &existing{}
-			e.item, e.isItem = c.itemIn(values.Value(result.Body))
+			if e.item, e.isItem = c.itemIn(content); !patched[documents[i]] {
+				e.item.body = nil
+			}
 			present[documents[i]] = e
+			bytes += len(e.item.body)
+		}
+		if documents = documents[len(contents):]; !atomic {
+			break
+		}
+		if bytes > maxKept {
+			return nil, nil, faultf(http.StatusRequestEntityTooLarge, "the batch patches items of more than %d bytes: use smaller batches", maxKept)
 		}
 	}
-	return present, nil
+	if len(documents) > 0 {
+		steps = steps[:slices.IndexFunc(steps, func(s *step) bool { return s.looksAhead(c) && s.document == documents[0] })]
+	}
+	return steps, present, nil
 }
 
 // decide returns the condition with which a step is sent, or why it is not. It keeps in present
@@ -369,4 +426,35 @@ func (x *exchange) run(c *container, b *batchBody, atomic bool, opts ...client.R
 		err = schema.ErrUnavailable.With("a batch of %d operations has %d results", b.operations, len(given.Results))
 	}
 	return given.Results, answer, err
+}
+
+// contents reads the first of some documents, in their order: as many as a reply has room for,
+// at least one; nil stands for a document that does not exist. lapse answers gets without room by
+// a 413, which must not count as absence: whoever reads several documents calls this until it has
+// all. The writer answers: a standby may lag.
+func (x *exchange) contents(c *container, documents []string, opts ...client.RequestOption) (contents []values.Value, seq uint64, err error) {
+	asked := documents[:min(len(documents), cmp.Or(x.fit, maxPage))]
+	b := newBatch()
+	for _, document := range asked {
+		b.add("get", document, nil, "")
+	}
+	results, answer, err := x.run(c, b, false, opts...)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, result := range results {
+		switch {
+		case errors.Is(result.Err, client.ErrTooLarge) && len(contents) > 0:
+			x.fit = len(contents)
+			return contents, answer.Seq, nil
+		case errors.Is(result.Err, client.ErrTooLarge) && len(asked) > 1:
+			x.fit = len(asked) / 2
+			return x.contents(c, documents, opts...)
+		case result.Err != nil && !errors.Is(result.Err, client.ErrDocumentNotFound):
+			return nil, 0, result.Err
+		}
+		contents = append(contents, values.Value(result.Body))
+	}
+	x.fit = min(2*x.fit, maxPage)
+	return contents, answer.Seq, nil
 }

@@ -210,13 +210,18 @@ func (f *changes) readLatest() error {
 	}
 	for f.page.rows == 0 {
 		from := f.after
-		versions := make(map[string]string) // by document
+		last := make(map[string]string) // by document
 		err := f.events(func(e *client.Event) (bool, error) {
 			if isVersion(e) && f.chooses(e.ID) {
-				versions[e.ID] = strconv.FormatUint(e.Seq, 10)
+				last[e.ID] = strconv.FormatUint(e.Seq, 10)
 			}
-			return len(versions) < f.size, nil
+			return len(last) < f.size, nil
 		})
+		versions := make([]version, 0, len(last))
+		for document, etag := range last {
+			versions = append(versions, version{document, etag})
+		}
+		slices.SortFunc(versions, inLogOrder)
 		if err == nil {
 			err = f.addCurrent(versions)
 		}
@@ -227,31 +232,34 @@ func (f *changes) readLatest() error {
 	return nil
 }
 
-// addCurrent adds the items that still have these versions: later ones have a later event.
-// MinSeq makes the state at least as new as the events, so a version that is gone was
-// replaced or has ended.
-func (f *changes) addCurrent(versions map[string]string) error {
-	if len(versions) == 0 {
-		return nil
+// addCurrent adds the items that still have these versions, which are in the order of the log:
+// later ones have a later event. MinSeq makes the state at least as new as the events, so a
+// version that is gone was replaced or has ended. Where the page is full, the feed goes on after its
+// last item.
+func (f *changes) addCurrent(versions []version) error {
+	documents := make([]string, len(versions))
+	for i, v := range versions {
+		documents[i] = v.document
 	}
-	b := newBatch()
-	for document := range versions {
-		b.add("get", document, nil, "")
-	}
-	results, _, err := f.x.run(f.c, b, false, client.MinSeq(f.after))
-	if err != nil {
-		return err
-	}
-	var found []item
-	for _, result := range results {
-		content := values.Value(result.Body)
-		if it, ok := f.c.itemIn(content); result.Err == nil && ok && versions[string(content.At([]string{"id"}).Text())] == it.etag && f.s.inRange(f.c, content, it.id) {
-			found = append(found, it)
+	for seen := client.MinSeq(f.after); len(documents) > 0; {
+		contents, _, err := f.x.contents(f.c, documents, seen)
+		if err != nil {
+			return err
 		}
-	}
-	slices.SortFunc(found, func(a, b item) int { return compareVersions(a.etag, b.etag) })
-	for _, it := range found {
-		f.page.add(withMember(it.body, "_lsn", it.etag))
+		for i, content := range contents {
+			if content == nil {
+				continue
+			}
+			it, ok := f.c.itemIn(content)
+			if !ok || it.etag != versions[i].etag || !f.s.inRange(f.c, content, it.id) {
+				continue
+			}
+			if f.page.add(withMember(it.body, "_lsn", it.etag)); len(f.page.body) > maxPageBytes {
+				f.after = versions[i].seq()
+				return nil
+			}
+		}
+		documents, versions = documents[len(contents):], versions[len(contents):]
 	}
 	return nil
 }
@@ -272,6 +280,13 @@ func compareVersions(a, b string) int {
 // version is a document with the sequence of its present version.
 type version struct{ document, etag string }
 
+func (v version) seq() uint64 {
+	seq, _ := strconv.ParseUint(v.etag, 10, 64)
+	return seq
+}
+
+func inLogOrder(a, b version) int { return compareVersions(a.etag, b.etag) }
+
 // readOlder adds the items whose version is before the beginning of the log, which retention
 // took, in the order of versions. done says that the page has some. It scans ids and
 // versions of all items, for each page again, and sorts those of before the log.
@@ -279,13 +294,9 @@ func (f *changes) readOlder() (done bool, err error) {
 	older, err := f.older()
 	for len(older) > 0 && f.page.rows == 0 && err == nil {
 		n := min(f.size, len(older))
-		page := make(map[string]string, n)
-		for _, v := range older[:n] {
-			page[v.document] = v.etag
-		}
-		f.after, _ = strconv.ParseUint(older[n-1].etag, 10, 64)
+		f.after = older[n-1].seq()
+		err = f.addCurrent(older[:n])
 		older = older[n:]
-		err = f.addCurrent(page)
 	}
 	if err != nil || f.page.rows > 0 {
 		return true, err
@@ -301,7 +312,7 @@ func (f *changes) older() (all []version, err error) {
 	for {
 		it, ok, err := r.next()
 		if err != nil || !ok {
-			slices.SortFunc(all, func(a, b version) int { return compareVersions(a.etag, b.etag) })
+			slices.SortFunc(all, inLogOrder)
 			return all, err
 		}
 		etag := string(values.Value(it.body).At([]string{"_etag"}).Text())

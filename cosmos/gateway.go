@@ -102,6 +102,7 @@ type exchange struct {
 	path []string // decoded segments
 	body []byte
 	db   *database
+	fit  int // documents that a reply had room for, 0 before any was too large; see contents
 }
 
 // reply is the answer to a request. Its body is JSON; nil for none.

@@ -278,20 +278,11 @@ func (x *exchange) checkItem(c *container, op, document, id string) error {
 	if c.byID() || op == "document.create" {
 		return nil
 	}
-	b := newBatch() // which the writer answers: a standby may lag
-	b.add("get", document, nil, "")
-	results, _, err := x.run(c, b, false)
-	if err != nil {
+	found, _, err := x.contents(c, []string{document})
+	if err != nil || found[0] == nil { // without a document the write has its own error
 		return err
 	}
-	found := results[0]
-	if errors.Is(found.Err, client.ErrDocumentNotFound) {
-		return nil // the write has its own error
-	}
-	if found.Err != nil {
-		return found.Err
-	}
-	if _, ok := c.itemIn(values.Value(found.Body)); ok {
+	if _, ok := c.itemIn(found[0]); ok {
 		return nil
 	}
 	if op == "document.upsert" {

@@ -196,6 +196,7 @@ type reader struct {
 	seq     uint64
 
 	documents []values.Value // of the page, that are not read yet
+	ids       []string       // of documents to fetch, if they are known
 	cursor    string         // of the next page
 	begun     bool           // a page of the span was read
 	examined  int
@@ -246,7 +247,7 @@ func (r *reader) next() (it item, ok bool, err error) {
 
 // more reports whether documents follow that were not read.
 func (r *reader) more() bool {
-	return len(r.documents) > 0 || r.cursor != "" || !r.s.exact && r.at.Span+1 < len(r.s.prefixes)
+	return len(r.documents) > 0 || len(r.ids) > 0 || r.cursor != "" || !r.s.exact && r.at.Span+1 < len(r.s.prefixes)
 }
 
 // fetch reads the next page of documents; done says that there is none. The cases, in
@@ -286,11 +287,15 @@ func (r *reader) fetch() (done bool, err error) {
 func (r *reader) take(seq uint64, documents values.Value) {
 	r.seq = seq
 	documents.Elements(func(v values.Value) bool {
-		r.documents = append(r.documents, v)
-		r.examined++
-		r.bytes += len(v)
+		r.add(v)
 		return true
 	})
+}
+
+func (r *reader) add(document values.Value) {
+	r.documents = append(r.documents, document)
+	r.examined++
+	r.bytes += len(document)
 }
 
 // queryRequest is a query of lapse.
@@ -307,27 +312,23 @@ func (r *reader) request() queryRequest {
 	return queryRequest{Where: r.s.where, Params: r.s.params, IDPrefix: r.s.prefixes[r.at.Span], Select: r.columns, Limit: cmp.Or(r.chunk, maxPage), Cursor: r.at.Cursor}
 }
 
-// fetchExact reads all documents whose ids are known. There are at most maxSpans of them,
-// which one batch of gets reads.
+// fetchExact reads the next documents whose ids are known, from the place on.
 func (r *reader) fetchExact() (done bool, err error) {
-	if r.begun || len(r.s.prefixes) == 0 {
+	if !r.begun {
+		first, _ := slices.BinarySearch(r.s.prefixes, r.at.After)
+		r.begun, r.ids = true, r.s.prefixes[first:]
+	}
+	if len(r.ids) == 0 {
 		return true, nil
 	}
-	r.begun = true
-	b := newBatch()
-	for _, id := range r.s.prefixes {
-		b.add("get", id, nil, "")
-	}
-	results, answer, err := r.x.run(r.c, b, false)
+	contents, seq, err := r.x.contents(r.c, r.ids)
 	if err != nil {
 		return false, err
 	}
-	r.seq = answer.Seq
-	for _, result := range results {
-		if result.Err == nil {
-			r.documents = append(r.documents, values.Value(result.Body))
-			r.examined++
-			r.bytes += len(result.Body)
+	r.seq, r.ids = seq, r.ids[len(contents):]
+	for _, content := range contents {
+		if content != nil {
+			r.add(content)
 		}
 	}
 	return false, nil
