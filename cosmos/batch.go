@@ -114,7 +114,7 @@ func (x *exchange) fill(c *container, s *step, o *batchOperation, key partitionK
 		}
 		return nil
 	case "patch":
-		if s.patch, err = parsePatch(values.Value(o.ResourceBody), c.definition); err != nil {
+		if s.patch, err = x.parsePatch(values.Value(o.ResourceBody), c.definition); err != nil {
 			return err
 		}
 	}

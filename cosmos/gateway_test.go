@@ -589,11 +589,19 @@ func TestSelfLinks(t *testing.T) {
 	}
 }
 
-// TestCurrentTime: a query's current time is that of the clock that a test moves.
+// TestCurrentTime: the current time of a query and of a patch's condition is that of the clock
+// that a test moves.
 func TestCurrentTime(t *testing.T) {
 	g := start(t, host.Cosmos{})
 	g.container("c", "/k", "")
 	g.want(201, "POST", "dbs/db/colls/c/docs", `{"id":"a","k":"v"}`, of(`["v"]`)...)
+	for now, status := range map[string]int{"0": 412, "c._ts * 1000": 200} {
+		patch := `{"operations":[{"op":"set","path":"/x","value":1}],"condition":"FROM c WHERE GetCurrentTimestamp() = ` + now + `"}`
+		g.want(status, "PATCH", "dbs/db/colls/c/docs/a", patch, of(`["v"]`)...)
+		if got := g.batch("c", `{"operationType":"Patch","id":"a","resourceBody":`+patch+`}`, of(`["v"]`)...); got != fmt.Sprint(status) {
+			t.Errorf("in a batch, %s: %s, want %d", patch, got, status)
+		}
+	}
 	const age = `SELECT VALUE DateTimeDiff("dd", TimestampToDateTime(c._ts * 1000), GetCurrentDateTime()) FROM c`
 	for _, days := range []string{"0", "30"} {
 		if pages := g.query("c", age, "10", nil); fmt.Sprint(pages) != "[["+days+"]]" {

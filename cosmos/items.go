@@ -338,7 +338,7 @@ const patchTries = 16
 // gateway does it, and the etag makes it safe: each try is judged by the state that it
 // read.
 func (x *exchange) patch(c *container, id string) (*reply, error) {
-	p, err := parsePatch(x.body, c.definition)
+	p, err := x.parsePatch(x.body, c.definition)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type patchOperation struct {
 // parsePatch reads a patch: an array of operations, or an object with one. In the object
 // form a condition may come with it: {"condition":"FROM c WHERE c.views <
 // 10","operations":[…]}.
-func parsePatch(body values.Value, d *definition) (*patch, error) {
+func (x *exchange) parsePatch(body values.Value, d *definition) (*patch, error) {
 	var given struct {
 		Operations []patchOperation `json:"operations"`
 		Condition  string           `json:"condition"`
@@ -69,8 +69,9 @@ func parsePatch(body values.Value, d *definition) (*patch, error) {
 		if p.condition.NeedsPlan() {
 			return nil, badRequest("condition %.80q: use FROM and WHERE alone", given.Condition)
 		}
+		err = x.setNow(p.condition)
 	}
-	return p, nil
+	return p, err
 }
 
 // check reads the paths of an operation, and refuses those of members that no patch changes.

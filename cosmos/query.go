@@ -26,8 +26,7 @@ const (
 	maxPage      = 1000
 )
 
-// parseQuery reads the query in the body. A query that asks for the time gets that of the
-// database, so that TTL and query agree on a server for tests.
+// parseQuery reads the query in the body.
 func (x *exchange) parseQuery() (*sql.Query, error) {
 	var given struct {
 		Query      string          `json:"query"`
@@ -40,12 +39,18 @@ func (x *exchange) parseQuery() (*sql.Query, error) {
 	if err != nil {
 		return nil, badRequest("%v", err)
 	}
+	return q, x.setNow(q)
+}
+
+// setNow gives a query that asks for the time that of the database, so that TTL and query agree
+// on a server for tests. Whatever parses a query of a client calls it.
+func (x *exchange) setNow(q *sql.Query) error {
 	if q.Now == nil {
-		return q, nil
+		return nil
 	}
 	now, err := x.now()
 	*q.Now = now.UnixMilli()
-	return q, err
+	return err
 }
 
 // now is the time by which the database of the request expires its items, as far as this
