@@ -372,4 +372,10 @@ func TestPageEndsEarly(t *testing.T) {
 	if len(first.Items) != 2 || len(rest.Items) != 1 || rest.Items[0].ID != "c" || rest.Cursor != "" {
 		t.Errorf("pages of %d and %d documents", len(first.Items), len(rest.Items))
 	}
+	for i := range 300 {
+		db.CreateCollection(fmt.Sprint("c", i), `{"metadata":{"owner":"`+strings.Repeat("x", 15_000)+`"}}`)
+	}
+	if all := db.Collections(); len(all) != 301 {
+		t.Errorf("%d of 301 collections", len(all))
+	}
 }

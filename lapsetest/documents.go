@@ -103,11 +103,17 @@ func (db *DB) Collection(name string) (info client.CollectionInfo, ok bool) {
 // Collections returns all collections.
 func (db *DB) Collections() []client.CollectionInfo {
 	db.t.Helper()
-	var list struct {
-		Collections []client.CollectionInfo `json:"collections"`
+	var all []client.CollectionInfo
+	for cursor := ""; ; {
+		var page struct {
+			Collections []client.CollectionInfo `json:"collections"`
+			Cursor      string                  `json:"cursor"`
+		}
+		db.into(&page, db.must("collection.list", "", "", map[string]string{"cursor": cursor}))
+		if all, cursor = append(all, page.Collections...), page.Cursor; cursor == "" {
+			return all
+		}
 	}
-	db.into(&list, db.must("collection.list", "", "", nil))
-	return list.Collections
 }
 
 // Create stores a new document. body is JSON text or a value

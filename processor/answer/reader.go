@@ -7,7 +7,6 @@ package answer
 
 import (
 	"context"
-	"math"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/projections/query"
@@ -64,7 +63,7 @@ func (r *Reader) Collection(now int64, name schema.CollectionName) ([]byte, erro
 
 // Collections answers collection.list.
 func (r *Reader) Collections(body []byte) ([]byte, error) {
-	reply, fault := ListCollections(r.Store.Collections(), body, math.MaxInt)
+	reply, fault := ListCollections(r.Store.Collections(), body, r.Limits.EnsureDefaults().Bytes)
 	if fault != nil {
 		return nil, fault
 	}
