@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"sync"
 	"time"
 
 	tracker "github.com/jedib0t/go-pretty/v6/progress"
@@ -17,6 +18,7 @@ type progress struct {
 	shows *time.Timer // nil if standard error is no terminal
 	shown chan struct{}
 	w     io.Writer
+	done  sync.Once
 }
 
 // newProgress returns a progress of total steps, 0 if unknown. stderr may be nil.
@@ -51,8 +53,11 @@ func (p *progress) Add(n int64) { p.steps.Increment(n) }
 func (p *progress) Set(n int64) { p.steps.SetValue(n) }
 
 // Done removes the bar, and returns once nothing draws it any more: what is printed next
-// begins on a clean line. It erases the line above the cursor, which is that of the bar.
-func (p *progress) Done() {
+// begins on a clean line. It erases the line above the cursor, which is that of the bar. A
+// second call does nothing: that line is output by then.
+func (p *progress) Done() { p.done.Do(p.remove) }
+
+func (p *progress) remove() {
 	if p.shows == nil || p.shows.Stop() {
 		return // it never appeared
 	}

@@ -29,6 +29,10 @@ func TestProgress(t *testing.T) {
 			time.Sleep(took)
 			p.Done()
 			text := shown.String()
+			p.Done()
+			if again := shown.String(); again != text {
+				t.Errorf("a second call writes %q", again[len(text):])
+			}
 			if took == 0 && text != "" {
 				t.Errorf("shown at once: %q", text)
 			}
