@@ -85,7 +85,10 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	if err != nil {
 		return nil, err
 	}
-	where := f.condition()
+	where, err := f.condition()
+	if err != nil {
+		return nil, err
+	}
 	switch unused := unusedParam(where, params); {
 	case where != "" && unused != "":
 		return nil, usageErrorf("params.%s is given, and --where does not use it: correct its name, or leave it out", unused)
@@ -144,11 +147,27 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 //	--where 'doc.a > 1 // big' --where doc.b   →   (doc.a > 1 // big
 //	) && (doc.b
 //	)
-func (f *queryFlags) condition() string {
+//
+// It is an error if one closes a parenthesis that it does not open: true) || (true would
+// change what the others mean.
+func (f *queryFlags) condition() (string, error) {
 	if len(f.where) < 2 {
-		return strings.Join(f.where, "")
+		return strings.Join(f.where, ""), nil
 	}
-	return "(" + strings.Join(f.where, "\n) && (") + "\n)"
+	for _, where := range f.where {
+		depth := 0
+		for _, token := range celToken.FindAllString(where, -1) {
+			if token == "(" {
+				depth++
+			} else if token == ")" {
+				depth--
+			}
+			if depth < 0 {
+				return "", usageErrorf("--where %q: it closes a parenthesis that it does not open; each --where is a condition by itself", where)
+			}
+		}
+	}
+	return "(" + strings.Join(f.where, "\n) && (") + "\n)", nil
 }
 
 // parameters merges --params and every --param; given says whether the former was. A name

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/host"
@@ -80,6 +81,12 @@ address over HTTP, without NATS, as a healthcheck: if that process, or its datab
 		return arguments(0, 0)(cmd, args)
 	}
 	s.conn.addFlags(cmd)
+	var connecting []string
+	cmd.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "database" && f.Name != "timeout" {
+			connecting = append(connecting, f.Name)
+		}
+	})
 	s.output = a.addOutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&s.of, "of", "", "ask the process with --metrics `HOST:PORT`")
@@ -92,7 +99,7 @@ address over HTTP, without NATS, as a healthcheck: if that process, or its datab
 				return err
 			}
 			// They would silently mean nothing: --of uses no NATS.
-			for _, other := range []string{"all", "server", "creds", "nkey", "inbox-prefix", "js-api-prefix", "context", "tls-ca", "tls-cert", "tls-key"} {
+			for _, other := range append(connecting, "all") {
 				if flags.Changed(other) {
 					return usageErrorf("--of and --%s given: use one of them", other)
 				}
