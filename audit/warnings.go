@@ -15,9 +15,9 @@ import (
 //	           │ a late event      │ an event here     │
 //	           │ moves from        │ makes it missing  │
 
-// closedGrace is the grace in ms of a warning that can no longer come; left is the time
-// that it had until the deadline. openGrace is that of a warning that may still come.
-func closedGrace(left int64) int64 { return max(1_000, min(5_000, left/2)) }
+// closedGrace is the grace in ms of a warning that can no longer come; lead is the time
+// from its due second to the deadline. openGrace is that of a warning that may still come.
+func closedGrace(lead int64) int64 { return max(1_000, min(5_000, lead/2)) }
 func openGrace(int64) int64        { return grace }
 
 // Lateness of an expiry or warning, in ms. From lateFrom on it is late: lapse was down or
@@ -106,7 +106,7 @@ func (a *Auditor) toWarn(c *collection, l *life) (from, deadline int64, ok bool)
 
 // unwarned audits a version whose deadline is after log time now, in ms, when an event
 // cancels that deadline or the log ends.
-func (a *Auditor) unwarned(c *collection, id schema.DocumentID, l *life, now int64, grace func(left int64) int64) {
+func (a *Auditor) unwarned(c *collection, id schema.DocumentID, l *life, now int64, grace func(lead int64) int64) {
 	from, deadline, ok := a.toWarn(c, l)
 	if ok && now < deadline && from+grace(deadline-from) <= now {
 		a.foundUnwarned(c, id, l, deadline)
@@ -137,7 +137,7 @@ func (a *Auditor) foundUnwarned(c *collection, id schema.DocumentID, l *life, de
 // settleWarnings audits the live documents of a collection whose warnings are due at log
 // time now, in ms, when their deadlines change or the log ends. They are those that come
 // due within warnBefore from now on: two ranges, one in each order.
-func (a *Auditor) settleWarnings(c *collection, now int64, grace func(left int64) int64) error {
+func (a *Auditor) settleWarnings(c *collection, now int64, grace func(lead int64) int64) error {
 	if !c.known || c.policy.WarnBefore == 0 || c.policy.DefaultTTL == schema.Off {
 		return nil
 	}

@@ -153,9 +153,9 @@ func (r *bulkRequest) yield(yield func(Results, error) bool) bool {
 
 // bulkSource makes requests of a sequence of batches.
 type bulkSource struct {
-	next   func() (*Batch, bool)
-	left   *Batch // for the next request
-	paused bool   // the last batch was nil
+	next    func() (*Batch, bool)
+	pending *Batch // for the next request
+	paused  bool   // the last batch was nil
 }
 
 // request returns the next request, nil at the end and at a nil batch. A batch with an
@@ -165,8 +165,8 @@ func (s *bulkSource) request() *bulkRequest {
 	operations, size := 0, 0
 	s.paused = false
 	for {
-		b, more := s.left, s.left != nil
-		if s.left = nil; !more {
+		b, more := s.pending, s.pending != nil
+		if s.pending = nil; !more {
 			b, more = s.next()
 		}
 		if s.paused = more && b == nil; !more || s.paused {
@@ -177,7 +177,7 @@ func (s *bulkSource) request() *bulkRequest {
 		if len(r.batches) > 0 {
 			first := r.batches[0]
 			if operations > bulkOperations || size > bulkBytes || size+bulkEnvelope*operations > b.coll.client.bulkRoom() || b.coll != first.coll || b.err != nil || first.err != nil {
-				s.left = b
+				s.pending = b
 				break
 			}
 		}

@@ -70,8 +70,8 @@ func TestConnectDuringReload(t *testing.T) {
 	if _, err := Connect(url); !errors.Is(err, nats.ErrAuthorization) || !strings.Contains(err.Error(), "refuses these credentials") {
 		t.Error(err)
 	}
-	if left := doors.refuses.Load(); left != 8 {
-		t.Errorf("it tried %d times", 10-left)
+	if remaining := doors.refuses.Load(); remaining != 8 {
+		t.Errorf("it tried %d times", 10-remaining)
 	}
 }
 

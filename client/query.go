@@ -71,11 +71,11 @@ func pages(ctx context.Context, coll *Collection, opts []QueryOption) iter.Seq2[
 			yield(nil, err)
 			return
 		}
-		pace, left := newPace(q.pageSize()), q.limit
+		pace, remaining := newPace(q.pageSize()), q.limit
 		for {
 			ask := pace.size
 			if q.limit > 0 {
-				ask = min(ask, left)
+				ask = min(ask, remaining)
 			}
 			reply, err := q.ask(ctx, coll, ask)
 			if errors.Is(err, errPageTooLarge) && ask > 1 {
@@ -89,8 +89,8 @@ func pages(ctx context.Context, coll *Collection, opts []QueryOption) iter.Seq2[
 				yield(nil, err)
 				return
 			}
-			left -= len(reply.Documents)
-			if !yield(reply, nil) || reply.Cursor == "" || q.limit > 0 && left <= 0 {
+			remaining -= len(reply.Documents)
+			if !yield(reply, nil) || reply.Cursor == "" || q.limit > 0 && remaining <= 0 {
 				return
 			}
 			q.request.Cursor = reply.Cursor

@@ -113,10 +113,10 @@ func TestFirePanics(t *testing.T) {
 	}()
 	w.Set("d", start+2)
 	w.Set("e", start+1)
-	left := w.Len()
+	before := w.Len()
 	w.Advance(start+2, fire)
 	const want = "expiry: Advance called from within fire e@1 b@2 c@2 d@2 "
-	if notes.String() != want || left != 4 {
-		t.Errorf("fired %s\nwant %s; Len before: %d", notes, want, left)
+	if notes.String() != want || before != 4 {
+		t.Errorf("fired %s\nwant %s; Len before: %d", notes, want, before)
 	}
 }

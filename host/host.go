@@ -262,7 +262,7 @@ func (r *run) keep(ctx context.Context, failure error, leave func()) error {
 		}
 	}
 	r.Events(Failing{failure})
-	return r.left(failure, lost, stop())
+	return r.failureOf(failure, lost, stop())
 }
 
 // wait waits until ctx ends, and returns nil, or until nothing can be served. lost is the
@@ -280,9 +280,9 @@ func (r *run) wait(ctx context.Context) (failure, lost error) {
 	}
 }
 
-// left returns what Run returns after a failure; stopped is what the databases returned
+// failureOf returns what Run returns after a failure; stopped is what the databases returned
 // when they stopped. The cause is more useful than what it brought about, which is logged.
-func (r *run) left(failure, lost, stopped error) error {
+func (r *run) failureOf(failure, lost, stopped error) error {
 	if failure == lost && len(r.databases.all) > 1 && !r.databases.sound() {
 		return stopped // names all databases
 	}

@@ -99,8 +99,8 @@ func BenchmarkClockStorm(b *testing.B) {
 				began := time.Now()
 				db.Advance(due)
 				took += time.Since(began)
-				if left := db.Status().Documents; left != 0 {
-					b.Fatal(left, " are left")
+				if documents := db.Status().Documents; documents != 0 {
+					b.Fatal(documents, " are left")
 				}
 			}
 			b.ReportMetric(took.Seconds()/float64(b.N), "s/move")

@@ -23,16 +23,16 @@ import (
 // has every acknowledged write.
 func TestProjectionDiskFull(t *testing.T) {
 	rng := stress.Rand(t)
-	var left atomic.Int64 // operations until the disk is full
+	var remaining atomic.Int64 // operations until the disk is full
 	full := errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock ||
-			op.Kind == errorfs.OpRemove || op.Kind == errorfs.OpRemoveAll || left.Add(-1) >= 0 {
+			op.Kind == errorfs.OpRemove || op.Kind == errorfs.OpRemoveAll || remaining.Add(-1) >= 0 {
 			return nil
 		}
 		return syscall.ENOSPC
 	})
 	const plenty = 1 << 40
-	left.Store(plenty)
+	remaining.Store(plenty)
 	w := processortest.New(t, func(o *processor.Options) {
 		o.Dir = "projection"
 		o.Projection.FS, o.Projection.MemTableBytes = errorfs.Wrap(vfs.NewMem(), full), 64<<10
@@ -48,22 +48,22 @@ func TestProjectionDiskFull(t *testing.T) {
 	for round := range stress.Pick(3, 30) {
 		if round%3 == 2 { // full before it starts
 			w.Stop()
-			left.Store(rng.Int64N(10))
+			remaining.Store(rng.Int64N(10))
 			if err := w.TryStart(); err != nil {
 				isFull(err)
-				left.Store(plenty)
+				remaining.Store(plenty)
 				w.Start()
-				left.Store(rng.Int64N(100))
+				remaining.Store(rng.Int64N(100))
 			}
 		} else {
-			left.Store(rng.Int64N(100))
+			remaining.Store(rng.Int64N(100))
 		}
 		l.start(4*round, 4)
 		select {
 		case err := <-w.Processor.Failed():
 			isFull(err)
 		case <-time.After(processortest.Patience):
-			t.Fatalf("nobody is told, with %d operations left", left.Load())
+			t.Fatalf("nobody is told, with %d operations left", remaining.Load())
 		}
 		n := fmt.Sprint("full", round)
 		l.note(n, unsure)
@@ -74,7 +74,7 @@ func TestProjectionDiskFull(t *testing.T) {
 		l.end()
 		isFull(w.Processor.Stop())
 		w.Processor = nil
-		left.Store(plenty)
+		remaining.Store(plenty)
 		w.Start()
 		l.verify()
 	}

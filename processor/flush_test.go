@@ -22,12 +22,12 @@ func TestKeepFlushed(t *testing.T) {
 			w.Want(201, "document.create.c."+id, `{}`)
 			time.Sleep(processor.FlushInterval)
 			synctest.Wait()
-			left, err := projections.Open("projection", projections.Options{FS: disk.CrashClone(vfs.CrashCloneCfg{})})
+			crashed, err := projections.Open("projection", projections.Options{FS: disk.CrashClone(vfs.CrashCloneCfg{})})
 			w.Check(err)
-			if got, want := left.Cursor(), w.Inside().Store.Cursor(); got != want {
+			if got, want := crashed.Cursor(), w.Inside().Store.Cursor(); got != want {
 				t.Errorf("the start after a crash begins at %+v, want %+v", got, want)
 			}
-			w.Check(left.Close())
+			w.Check(crashed.Close())
 		}
 		before := w.Inside().Store.Health().Flushes
 		time.Sleep(10 * processor.FlushInterval)

@@ -9,8 +9,8 @@ import (
 
 // handOver asks roles to end the term, and to leave the lease to a process.
 type handOver struct {
-	to   string
-	left chan struct{} // is closed when the lease is released
+	to       string
+	released chan struct{} // is closed when the lease is released
 }
 
 // ErrNotWriter means that a process hands over what it does not write.
@@ -37,7 +37,7 @@ func (p *Processor) HandOver(ctx context.Context, to string) error {
 		return ctx.Err()
 	}
 	select {
-	case <-h.left:
+	case <-h.released:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

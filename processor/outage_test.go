@@ -56,11 +56,11 @@ var faults = []fault{
 // the kinds that were sent.
 func losesReplies(o *processortest.Outage, n *processortest.Network, requests ...string) (lost func() int) {
 	var mu sync.Mutex
-	left := slices.Clone(requests)
+	unseen := slices.Clone(requests)
 	n.Intercept(func(sent []byte) {
 		mu.Lock()
 		defer mu.Unlock()
-		left = slices.DeleteFunc(left, func(request string) bool {
+		unseen = slices.DeleteFunc(unseen, func(request string) bool {
 			is := bytes.Contains(sent, []byte(request))
 			if is {
 				o.LogNet.Each(func(c *processortest.FaultyConn) { c.Deaf.Store(true) })
@@ -71,7 +71,7 @@ func losesReplies(o *processortest.Outage, n *processortest.Network, requests ..
 	return func() int {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(requests) - len(left)
+		return len(requests) - len(unseen)
 	}
 }
 

@@ -35,9 +35,9 @@ type term struct {
 	ctx     context.Context // ends with the term; its cause says why
 	end     context.CancelCauseFunc
 	running sync.WaitGroup
-	left    error // error of the writer's Run
+	ended   error // error of the writer's Run
 
-	handOver handOver // to whom the lease is left; nobody in particular without to
+	handOver handOver // the process to reserve the lease for; any without to
 }
 
 // errMoved is the cause of the end of a term that was handed over.
@@ -133,8 +133,8 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	t.running.Go(func() {
 		defer release()
 		defer stopReading()
-		if t.left = deciding.Run(t.ctx); t.left != nil {
-			t.end(t.left)
+		if t.ended = deciding.Run(t.ctx); t.ended != nil {
+			t.end(t.ended)
 		}
 	})
 	return t, nil
@@ -158,14 +158,14 @@ func (p *Processor) finish(t *term) error {
 			p.options.Events(observe.LeaseReleaseFailed{Err: err})
 		}
 	}
-	if t.handOver.left != nil {
-		close(t.handOver.left)
+	if t.handOver.released != nil {
+		close(t.handOver.released)
 	}
 	switch {
 	case p.lease != nil && (why == errMoved || errors.Is(why, lease.ErrHeld) || errors.Is(why, writer.ErrSuperseded) || errors.Is(why, lease.ErrLeaseLost)):
 		return nil
 	case p.writing.Err() != nil:
-		return t.left
+		return t.ended
 	}
 	return why
 }

@@ -38,8 +38,8 @@ func TestCrashAtEveryFold(t *testing.T) {
 				}
 			}
 			for _, unsynced := range []int{0, 50, 100} {
-				left := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(random.Uint64(), 0))})
-				crashed := openIn(t, left)
+				disk := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(random.Uint64(), 0))})
+				crashed := openIn(t, disk)
 				cursor := crashed.Cursor()
 				if cursor.Seq > s.Cursor().Seq {
 					t.Fatalf("the cursor is at %d, folded was up to %d", cursor.Seq, s.Cursor().Seq)
@@ -178,11 +178,11 @@ func TestFlush(t *testing.T) {
 		if err := s.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		left := openIn(t, disk.CrashClone(vfs.CrashCloneCfg{}))
-		if got, want := left.Cursor(), s.Cursor(); got != want {
+		crashed := openIn(t, disk.CrashClone(vfs.CrashCloneCfg{}))
+		if got, want := crashed.Cursor(), s.Cursor(); got != want {
 			t.Errorf("the start after a crash begins at %+v, want %+v", got, want)
 		}
-		if err := left.Close(); err != nil {
+		if err := crashed.Close(); err != nil {
 			t.Error(err)
 		}
 	}

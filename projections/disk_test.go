@@ -56,8 +56,8 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("operation %d (%s): it says %q", i, full.what(), err)
 		}
 		unsynced := []int{100, 100, 50, 0}[rng.IntN(4)] // below 100: a power cut, too
-		left := memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(rng.Uint64(), 0))})
-		switch err := goesOn(left, log); {
+		crashed := memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(rng.Uint64(), 0))})
+		switch err := goesOn(crashed, log); {
 		case errors.Is(err, errUnusable) && unsynced < 100:
 			lost++
 		case err != nil:

@@ -84,7 +84,7 @@ const sliceBytes = 1 << 20
 
 // Index does one slice of index work: for up to limit documents of one collection,
 // at least one, it writes the missing entries of indexes under construction or of
-// lazy ones. more reports whether there is work left. Fold waits meanwhile; a read
+// lazy ones. more reports whether work remains. Fold waits meanwhile; a read
 // sees all of a slice or nothing. It may be called again after an error.
 func (s *Store) Index(limit int) (more bool, err error) {
 	s.folding.Lock()
@@ -97,7 +97,7 @@ func (s *Store) Index(limit int) (more bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	w := &slice{store: s, batch: s.db.NewBatch(), incarnation: incarnation, set: s.indexesOf(incarnation), left: max(limit, 1)}
+	w := &slice{store: s, batch: s.db.NewBatch(), incarnation: incarnation, set: s.indexesOf(incarnation), remaining: max(limit, 1)}
 	defer w.batch.Close()
 	defer s.indexer.clear()
 	if err := w.run(); err != nil {
@@ -146,10 +146,10 @@ type slice struct {
 	batch       *pebble.Batch
 	incarnation uint64
 	set         *indexSet
-	left        int // documents that may still be read
+	remaining   int // documents that may still be read
 	bytes       int // of documents read
 
-	marks   bool   // there are marks left
+	marks   bool   // marks remain
 	settled uint64 // the last mark done, 0 for none
 	key     []byte
 }
@@ -162,15 +162,15 @@ func (w *slice) run() error {
 		// Lazy changes and building alternate, so that neither starves.
 		spare := 0
 		if building {
-			spare = w.left / 2
+			spare = w.remaining / 2
 		}
-		w.left -= spare
+		w.remaining -= spare
 		if err := w.catchUp(); err != nil {
 			return err
 		}
-		w.left += spare
+		w.remaining += spare
 	}
-	if building && w.left > 0 {
+	if building && w.remaining > 0 {
 		if err := w.build(); err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (w *slice) run() error {
 
 // full reports whether the limits of the slice are reached.
 func (w *slice) full() bool {
-	return w.left <= 0 || w.bytes+w.batch.Len()+len(w.store.indexer.memory) >= sliceBytes
+	return w.remaining <= 0 || w.bytes+w.batch.Len()+len(w.store.indexer.memory) >= sliceBytes
 }
 
 // build writes entries for the next documents, and in the same batch its progress. Fold
@@ -241,7 +241,7 @@ func (w *slice) advance(at string, all bool) {
 // document writes the missing entries of a document; building means that only
 // indexes under construction can lack any.
 func (w *slice) document(id schema.DocumentID, r Record, building bool) error {
-	w.left--
+	w.remaining--
 	w.bytes += len(r.Body)
 	if w.set.lazy() {
 		return w.catchUpDocument(id, r)

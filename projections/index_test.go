@@ -320,14 +320,14 @@ func TestIndexCrash(t *testing.T) {
 					break
 				}
 				before := s.Cursor().Seq
-				left := fs.CrashClone(vfs.CrashCloneCfg{
+				crashed := fs.CrashClone(vfs.CrashCloneCfg{
 					UnsyncedDataPercent: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "unsynced"),
 					RNG:                 rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)),
 				})
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
-				fs = left
+				fs = crashed
 				s = openIn(t, fs)
 				lost += int(before - s.Cursor().Seq)
 				checkIndexes(t, s, false)

@@ -91,8 +91,8 @@ func TestLazy(t *testing.T) {
 	checkIndexes(t, s, true)
 	l.collection(schema.CollectionDeleted, "orders", ``)
 	catchUp(t, s, l)
-	if left := contents(t, s, "MCSDEHXIJ"); len(left) > 0 {
-		t.Errorf("the deleted collection left %q", left)
+	if entries := contents(t, s, "MCSDEHXIJ"); len(entries) > 0 {
+		t.Errorf("the deleted collection left %q", entries)
 	}
 	if more, err := s.Index(1); more || err != nil {
 		t.Errorf("there is more: %t (%v)", more, err)

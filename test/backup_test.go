@@ -412,7 +412,7 @@ func TestBackupDamaged(t *testing.T) {
 	if _, err := os.Stat(store); !os.IsNotExist(err) {
 		t.Errorf("there is a store: %v", err)
 	}
-	if left := harness.Files(t, other); len(left) != 1 {
-		t.Errorf("the directory of others has %v", left)
+	if files := harness.Files(t, other); len(files) != 1 {
+		t.Errorf("the directory of others has %v", files)
 	}
 }

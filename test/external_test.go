@@ -112,8 +112,8 @@ func TestExternalNATSMisconfigured(t *testing.T) {
 	single := startNATS(t, nil)
 	refuses(t, 1, "is not one of a cluster: start without --replicas", "--nats-url", single, "--replicas", "3")
 	js := admin(t, single)
-	if left := streamsOf(t, js); left != "" {
-		t.Errorf("a start that was refused made %s", left)
+	if streams := streamsOf(t, js); streams != "" {
+		t.Errorf("a start that was refused made %s", streams)
 	}
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "EVERYTHING", Subjects: []string{"lapse.>"}}); err != nil {
 		t.Fatal(err)

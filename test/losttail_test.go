@@ -262,33 +262,33 @@ func TestLostTail(t *testing.T) {
 				continue
 			}
 			back()
-			left, documents := export(t, s), served(t, nc)
+			kept, documents := export(t, s), served(t, nc)
 			whole := events
 			if d.name == "other stream" {
 				whole = otherEvents
 			}
-			for _, e := range left {
+			for _, e := range kept {
 				i := slices.IndexFunc(whole, func(o event) bool { return o.Seq == e.Seq })
 				if i < 0 || !reflect.DeepEqual(whole[i], e) {
 					t.Fatalf("%s: event %d is one that never was", what, e.Seq)
 				}
 			}
 			// Without its beginning, a log may still serve the documents of the whole.
-			if !maps.Equal(documents, living(left)) && (len(left) == 0 || left[0].Seq == 1 || !maps.Equal(documents, living(whole))) {
-				t.Fatalf("%s: %d documents are served, the log makes %d\n%s", what, len(documents), len(living(left)), s.Stderr())
+			if !maps.Equal(documents, living(kept)) && (len(kept) == 0 || kept[0].Seq == 1 || !maps.Equal(documents, living(whole))) {
+				t.Fatalf("%s: %d documents are served, the log makes %d\n%s", what, len(documents), len(living(kept)), s.Stderr())
 			}
 			noticed := strings.Contains(s.Stderr(), `level=ERROR msg="the log`) || strings.Contains(s.Stderr(), "does not fit the log")
 			switch known := from == stopped && projection > 1; {
-			case len(left) == len(whole) && d.name != "other stream":
+			case len(kept) == len(whole) && d.name != "other stream":
 				outcomes["whole"]++
 			case noticed:
 				outcomes["shorter, noticed"]++
 			case d.hidden && !known || d.name == "no first block":
 				outcomes["shorter, not to be known"]++
 			default:
-				t.Fatalf("%s: %d of %d events are there, and nobody says so\n%s", what, len(left), len(whole), s.Stderr())
+				t.Fatalf("%s: %d of %d events are there, and nobody says so\n%s", what, len(kept), len(whole), s.Stderr())
 			}
-			writesOn(t, s, nc, what, left, back)
+			writesOn(t, s, nc, what, kept, back)
 		}
 	}
 	t.Logf("%d events; %v", len(events), outcomes)
@@ -300,10 +300,10 @@ func acceptLoss(t *testing.T, s *harness.Server, what string, events []event) {
 	t.Helper()
 	s.With("--durability", "os", "--accept-lost-end")
 	s.Restart()
-	left := export(t, s)
+	kept := export(t, s)
 	a := mustAsk(t, dial(t, s), 201, "collection.create.more", "")
-	if a.seq <= events[len(events)-1].Seq || len(left) >= len(events) || !strings.Contains(s.Stderr(), "has lost its end") {
-		t.Fatalf("%s: %d of %d events are left, the next is %d\n%s", what, len(left), len(events), a.seq, s.Stderr())
+	if a.seq <= events[len(events)-1].Seq || len(kept) >= len(events) || !strings.Contains(s.Stderr(), "has lost its end") {
+		t.Fatalf("%s: %d of %d events are left, the next is %d\n%s", what, len(kept), len(events), a.seq, s.Stderr())
 	}
 	if found := s.Run("audit"); found.Code != 1 || !strings.Contains(found.Stdout, "sequence") {
 		t.Fatalf("%s: audit says\n%s", what, found.Stdout)
@@ -315,11 +315,11 @@ func acceptLoss(t *testing.T, s *harness.Server, what string, events []event) {
 }
 
 // writesOn appends to a log that was damaged, kills the server, and starts it again.
-func writesOn(t testing.TB, s *harness.Server, nc *nats.Conn, what string, left []event, back func()) {
+func writesOn(t testing.TB, s *harness.Server, nc *nats.Conn, what string, kept []event, back func()) {
 	t.Helper()
 	a := ask(t, nc, "collection.create.more", "")
-	if a.code != 201 || len(left) > 0 && a.seq <= left[len(left)-1].Seq {
-		t.Fatalf("%s: after event %d a collection is made with %d at %d", what, len(left), a.code, a.seq)
+	if a.code != 201 || len(kept) > 0 && a.seq <= kept[len(kept)-1].Seq {
+		t.Fatalf("%s: after event %d a collection is made with %d at %d", what, len(kept), a.code, a.seq)
 	}
 	mustAsk(t, nc, 201, "document.create.more.a", "{}")
 	documents := served(t, nc)

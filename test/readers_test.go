@@ -86,8 +86,8 @@ func TestCommandsLeaveNoReaders(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != c.code || (stderr.Len() > 0) != (code == 1 || code == 2) {
 				t.Errorf("exit %d, want %d: %s", code, c.code, stderr.String())
 			}
-			if left := readersOf(t, nc); len(left) > 0 {
-				t.Errorf("it leaves %v", left)
+			if readers := readersOf(t, nc); len(readers) > 0 {
+				t.Errorf("it leaves %v", readers)
 			}
 		})
 	}

@@ -106,8 +106,8 @@ func (p *eventPrinter) appendText(dst []byte, e *schema.Event) []byte {
 	case schema.DocumentExpired:
 		what += fmt.Sprintf("  after %s by %s", showDuration(time.Duration(e.Deadline.TTL)*time.Second), e.Deadline.Rule)
 	case schema.DocumentExpiring:
-		left := max(time.Unix(e.Deadline.At, 0).Sub(time.UnixMilli(e.Time)), 0)
-		what += fmt.Sprintf("  in %s by %s", showDuration(left.Round(time.Second)), e.Deadline.Rule)
+		remaining := max(time.Unix(e.Deadline.At, 0).Sub(time.UnixMilli(e.Time)), 0)
+		what += fmt.Sprintf("  in %s by %s", showDuration(remaining.Round(time.Second)), e.Deadline.Rule)
 	}
 	what, body := printable(what), printable(string(e.Body))
 	if body != "" {

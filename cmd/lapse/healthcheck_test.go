@@ -67,12 +67,12 @@ func TestHealthcheck(t *testing.T) {
 	}
 
 	// What a process that was killed leaves.
-	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	left.SetUnlinkOnClose(false)
-	left.Close()
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
 	if code, printed := check(); code != exitFailed || !strings.Contains(printed, "no lapse serve answers") {
 		t.Errorf("after a kill: exit %d, %s", code, printed)
 	}

@@ -57,7 +57,7 @@ func TestStandardInput(t *testing.T) {
 			stdin := inputOf(t, text)
 			s.forget()
 			code, complaint := runWith(t, s, stdin, command)
-			left, _ := io.ReadAll(stdin)
+			unread, _ := io.ReadAll(stdin)
 			got := refused
 			if asked := strings.SplitN(s.lastAsked(true), "\n", 3); code == exitDone {
 				got = nothing
@@ -70,7 +70,7 @@ func TestStandardInput(t *testing.T) {
 			if got != want[i] {
 				t.Errorf("%s, standard input %q: got %s, want %s", command, text, got, want[i])
 			}
-			if reads := got != refused && strings.Contains(got, `"a"`); text == pipe && !reads && string(left) != pipe {
+			if reads := got != refused && strings.Contains(got, `"a"`); text == pipe && !reads && string(unread) != pipe {
 				t.Errorf("%s reads standard input", command)
 			}
 		}
@@ -83,7 +83,7 @@ func TestStandardInput(t *testing.T) {
 	} {
 		stdin := inputOf(t, pipe)
 		_, complaint := runWith(t, s, stdin, command)
-		if left, _ := io.ReadAll(stdin); string(left) != pipe {
+		if unread, _ := io.ReadAll(stdin); string(unread) != pipe {
 			t.Errorf("%s reads standard input: %s", command, complaint)
 		}
 	}

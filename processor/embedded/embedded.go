@@ -247,8 +247,8 @@ func (s *Server) start(o *Options) error {
 
 	// NATS reads what an earlier process left in memory: no other start may remove it.
 	memory := memoryPath(o.StoreDir)
-	left := lockDir(memory)
-	defer left.Close()
+	lock := lockDir(memory)
+	defer lock.Close()
 
 	// Start returns early on a fatal error, after it has logged it. Otherwise it
 	// returns when the streams are read back and clients are accepted.
@@ -276,7 +276,7 @@ func (s *Server) start(o *Options) error {
 	if err := s.openReplies(); err != nil {
 		return err
 	}
-	left.Close()
+	lock.Close()
 	removeLeftovers(memory)
 	if o.SyncAlways {
 		s.memory = openMemory(memory)

@@ -49,17 +49,17 @@ func (s *Server) Stage(db schema.DatabaseName) func(bytes int) (batch string) {
 // must have for NATS to use it. First it removes directories whose links NATS has removed,
 // that is, whose batches are appended. Whatever fails, the batch is staged on disk instead.
 func (st *staging) stage(bytes int) (batch string) {
-	left := st.staged[:0]
+	linked := st.staged[:0]
 	for _, name := range st.staged {
 		// NATS removes only the link.
 		if _, err := os.Lstat(filepath.Join(st.links, name)); err == nil {
-			left = append(left, name)
+			linked = append(linked, name)
 		} else {
 			_ = os.RemoveAll(filepath.Join(st.memory, name))
 		}
 	}
-	st.staged = left
-	if bytes > maxStaged || len(left) > 1 || !inMemory(st.memory, 2*maxStaged) {
+	st.staged = linked
+	if bytes > maxStaged || len(linked) > 1 || !inMemory(st.memory, 2*maxStaged) {
 		return ""
 	}
 	batch = rand.Text()
@@ -125,8 +125,8 @@ const memoryPrefix = "lapse-batches-"
 // processes that live no more and did not start again within keepLeftovers. Their stores
 // lose by it what a power cut would lose: events that were not acknowledged.
 func removeLeftovers(path string) {
-	left, _ := filepath.Glob(filepath.Join(sharedMemory, memoryPrefix+"*"))
-	for _, other := range left {
+	leftovers, _ := filepath.Glob(filepath.Join(sharedMemory, memoryPrefix+"*"))
+	for _, other := range leftovers {
 		if dir, err := os.Stat(other); other != path && (err != nil || time.Since(dir.ModTime()) < keepLeftovers) {
 			continue
 		}

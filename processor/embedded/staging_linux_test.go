@@ -63,7 +63,7 @@ func TestInterruptedBatch(t *testing.T) {
 			lines := &sources{lines: make(map[uintptr][]string)}
 			options := embedded.Options{StoreDir: filepath.Join(dir, "store"), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: true, Logger: slog.New(lines.handler())}
 			s, nc, _ := startLog(t, options)
-			batch, left := "batch", int64(messages*bytes/2)
+			batch, free := "batch", int64(messages*bytes/2)
 			if inMemory {
 				stage := s.Stage("main")
 				if stage == nil {
@@ -71,10 +71,10 @@ func TestInterruptedBatch(t *testing.T) {
 				}
 				batch = stage(messages * bytes)
 			} else {
-				left += messages * bytes
+				free += messages * bytes
 			}
 			ballast := filepath.Join(dir, "ballast")
-			fillUp(t, ballast, left)
+			fillUp(t, ballast, free)
 			go sendBatch(nc, batch, 1, messages, true, make([]byte, bytes)) // is not acknowledged
 			<-s.Failed()
 			nc.Close()
@@ -106,11 +106,11 @@ func TestInterruptedBatch(t *testing.T) {
 }
 
 // fillUp fills a disk but for some bytes.
-func fillUp(t *testing.T, file string, left int64) {
+func fillUp(t *testing.T, file string, free int64) {
 	t.Helper()
 	disk, err := vfs.Default.GetDiskUsage(filepath.Dir(file))
 	if err == nil {
-		err = os.WriteFile(file, make([]byte, int64(disk.AvailBytes)-left), 0o600)
+		err = os.WriteFile(file, make([]byte, int64(disk.AvailBytes)-free), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestStage(t *testing.T) {
 		if last := stream.CachedInfo().State.LastSeq; last != uint64(6*(round+1)) {
 			t.Errorf("round %d: the log ends at %d", round, last)
 		}
-		eventually(t, "the end of the batch", func() bool { left, err := os.ReadDir(batches); return err == nil && len(left) == 0 })
+		eventually(t, "the end of the batch", func() bool { entries, err := os.ReadDir(batches); return err == nil && len(entries) == 0 })
 	}
 	if batch := stage(9 << 20); batch != "" {
 		t.Error("9 MiB are staged in memory")

@@ -95,18 +95,18 @@ func (a *accounts) limits(account string, value any, at place) error {
 	for key, v := range keys {
 		value, at := unwrap(v, at)
 		bytes, _ := value.(int64)
-		left := &a.file
+		remaining := &a.file
 		switch strings.ToLower(key) {
 		case "max_memory", "max_mem", "mem", "memory":
-			left = &a.memory
+			remaining = &a.memory
 		case "max_store", "max_file", "max_disk", "store", "disk":
 		default:
 			continue
 		}
-		if bytes > *left {
-			return at.errorf("account %s: %s: at most %d bytes remain; lower it", account, key, *left)
+		if bytes > *remaining {
+			return at.errorf("account %s: %s: at most %d bytes remain; lower it", account, key, *remaining)
 		}
-		*left -= max(bytes, 0)
+		*remaining -= max(bytes, 0)
 	}
 	return nil
 }

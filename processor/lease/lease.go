@@ -62,7 +62,7 @@ const (
 	minPoll    = 50 * time.Millisecond
 )
 
-// Headers of a key that is deleted, as of NATS KV, and of a lease that is left for one
+// Headers of a key that is deleted, as of NATS KV, and of a lease that is reserved for one
 // process.
 const (
 	operationHeader = "KV-Operation"
@@ -215,7 +215,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	patience := min(l.ttl/renewals, l.left())
+	patience := min(l.ttl/renewals, l.remaining())
 	try, cancel := context.WithTimeout(ctx, patience/2)
 	defer cancel()
 	if err = l.put(try, l.elapsed(), value); err == nil {
@@ -245,10 +245,10 @@ func (l *Lease) put(ctx context.Context, began time.Duration, value []byte) erro
 func (l *Lease) hold(began time.Duration) { l.until.Store(int64(began + l.ttl)) }
 
 // Held reports whether the lease cannot have expired.
-func (l *Lease) Held() bool { return l.left() > 0 }
+func (l *Lease) Held() bool { return l.remaining() > 0 }
 
-// left returns the time until the lease can expire.
-func (l *Lease) left() time.Duration { return time.Duration(l.until.Load()) - l.elapsed() }
+// remaining returns the time until the lease can expire.
+func (l *Lease) remaining() time.Duration { return time.Duration(l.until.Load()) - l.elapsed() }
 
 // taken reports whether the error is that the key has another revision than expected.
 func taken(err error) bool {
@@ -408,9 +408,9 @@ func (l *Lease) attempt(ctx context.Context, missing *time.Duration) error {
 // Expire returns ErrLeaseLost when the lease has expired, or nil when ctx ends. Unlike
 // Keep it does not wait for NATS, whose client resolves names under its lock.
 func (l *Lease) Expire(ctx context.Context) error {
-	for l.left() > -minPoll { // Keep knows why: let it be first
+	for l.remaining() > -minPoll { // Keep knows why: let it be first
 		select {
-		case <-time.After(max(l.left(), 0) + minPoll):
+		case <-time.After(max(l.remaining(), 0) + minPoll):
 		case <-ctx.Done():
 			return nil
 		}
@@ -441,7 +441,7 @@ func (l *Lease) Keep(ctx context.Context) error {
 		case !l.Held():
 			return fmt.Errorf("%w for %s: %w", ErrLeaseLost, l.ttl, err)
 		default:
-			wait.Reset(min(every/renewals, l.left()))
+			wait.Reset(min(every/renewals, l.remaining()))
 		}
 	}
 }

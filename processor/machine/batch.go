@@ -103,7 +103,7 @@ const MaxAtomicWork = 32 << 20
 // budget holds the remaining limits of a batch. The reply reserves smallResult bytes for
 // each result, so that an error always fits.
 type budget struct {
-	left   int    // bytes of the reply
+	reply  int    // bytes of the reply
 	events int    // bytes of the bodies of events
 	reads  int    // bytes of documents read; negative once it is exceeded
 	work   int    // see MaxAtomicWork
@@ -113,7 +113,7 @@ type budget struct {
 // NewBudget returns the budget of a batch with a maximum reply in bytes and a number of
 // results.
 func NewBudget(reply, results int) budget {
-	return budget{left: reply - (results+1)*smallResult, events: MaxBatchBytes, reads: MaxBatchBytes, work: math.MaxInt, last: math.MaxUint64}
+	return budget{reply: reply - (results+1)*smallResult, events: MaxBatchBytes, reads: MaxBatchBytes, work: math.MaxInt, last: math.MaxUint64}
 }
 
 const (
@@ -121,16 +121,16 @@ const (
 	bytesPerResult = 32  // upper bound of the bytes around a result's body
 )
 
-// after returns the bytes left after a result, negative if it does not fit.
+// after returns the bytes of the reply that remain after a result, negative if it does not fit.
 func (r budget) after(result *schema.OperationResult) int {
-	return r.left - max(0, result.Size()+bytesPerResult-smallResult)
+	return r.reply - max(0, result.Size()+bytesPerResult-smallResult)
 }
 
 // Put stores a result if it fits, else an error. An error always fits: NewBudget has
 // reserved its space.
 func (r *budget) Put(to *schema.OperationResult, result schema.OperationResult) {
-	if left := r.after(&result); left >= 0 {
-		*to, r.left = result, left
+	if remaining := r.after(&result); remaining >= 0 {
+		*to, r.reply = result, remaining
 	} else {
 		*to = schema.OperationResult{Fault: tooLargeReply()}
 	}

@@ -412,14 +412,14 @@ func (m *Machine) setEnd(c *schema.Collection, mu *schema.Mutation, d *schema.Do
 	kept := schema.DeadlineOf(c.DefaultTTL, prior.TTL, prior.TS)
 	switch {
 	case mu.End.Given:
-		left := mu.End.At - m.now()
-		if left < 1 {
+		ttl := mu.End.At - m.now()
+		if ttl < 1 {
 			return schema.ErrBadTTL.With("%s %d has passed: use a second from 1 to %d s away", schema.HeaderExpireAt, mu.End.At, schema.MaxTTL), nil
 		}
-		if left > schema.MaxTTL {
+		if ttl > schema.MaxTTL {
 			return schema.ErrBadTTL.With("%s %d is too far: use a second from 1 to %d s away", schema.HeaderExpireAt, mu.End.At, schema.MaxTTL), nil
 		}
-		d.SetTTL(schema.TTL(left))
+		d.SetTTL(schema.TTL(ttl))
 	case prior.Version == 0 || kept.Rule == schema.NoRule && mu.Op == schema.DocumentPatch:
 		return nil, nil // nothing to keep, or kept by the patch
 	case kept.Rule != schema.NoRule:

@@ -566,12 +566,12 @@ func (h *history) restart(t *rapid.T) {
 
 func (h *history) crash(t *rapid.T) {
 	h.acknowledge(rapid.IntRange(0, h.taken).Draw(t, "first"))
-	left := h.fs.CrashClone(vfs.CrashCloneCfg{
+	crashed := h.fs.CrashClone(vfs.CrashCloneCfg{
 		UnsyncedDataPercent: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "unsynced"),
 		RNG:                 rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)),
 	})
 	h.must(h.store.Close())
-	h.fs = left
+	h.fs = crashed
 	h.open()
 }
 

@@ -13,7 +13,7 @@ func TestStorage(t *testing.T) {
 		minute int
 		limits []Limit
 	}
-	disk := func(left uint64) []Limit { return []Limit{{"disk", 1000, left}} }
+	disk := func(free uint64) []Limit { return []Limit{{"disk", 1000, free}} }
 	// steady has a sample every minute, between which the disk loses 1 byte.
 	var steady []sample
 	for i := range 180 {

@@ -148,13 +148,13 @@ func TestFairConcurrent(t *testing.T) {
 	var takers, putting sync.WaitGroup
 	var mu sync.Mutex
 	out := make(map[[2]int]int)
-	left := sync.WaitGroup{}
-	left.Add(putters * each)
+	unserved := sync.WaitGroup{}
+	unserved.Add(putters * each)
 	done := func(item [2]int) {
 		mu.Lock()
 		defer mu.Unlock()
 		out[item]++
-		left.Done()
+		unserved.Done()
 	}
 	for range 4 {
 		takers.Go(func() { f.serve(done) })
@@ -174,7 +174,7 @@ func TestFairConcurrent(t *testing.T) {
 		})
 	}
 	putting.Wait()
-	left.Wait() // blocks for ever if a wake-up is lost
+	unserved.Wait() // blocks for ever if a wake-up is lost
 	f.close()
 	takers.Wait()
 	if len(out) != putters*each || len(f.clients) != 0 || f.idle != 0 {

@@ -174,8 +174,8 @@ func (s *Service) Finish() {
 	s.workers.Wait()
 	all := func(job) bool { return true }
 	for _, lane := range []*Lane{s.large, s.reads, s.gets, s.queries} { // a request that waited for its Lapse-Min-Seq may come late
-		for _, left := range lane.jobs.drop(all) {
-			left.answer()
+		for _, waiting := range lane.jobs.drop(all) {
+			waiting.answer()
 		}
 	}
 	s.workers.Wait()

@@ -102,16 +102,16 @@ func TestReadsEndInTime(t *testing.T) {
 		}
 		began := time.Now()
 		c := newCrowd(w)
-		var left atomic.Int64
+		var unanswered atomic.Int64
 		ask := func(tail, body string, header nats.Header, limit time.Duration) {
 			inbox := w.Client.NewInbox()
-			left.Add(1)
+			unanswered.Add(1)
 			sub, err := w.Client.Subscribe(inbox, func(m *nats.Msg) {
 				r, err := processortest.ReadReply(m)
 				if passed := time.Since(began); err != nil || r.Code != 504 || passed != limit || !strings.Contains(r.Message, "time for the "+strings.Split(tail, ".c")[0]) {
 					t.Errorf("%s: after %s %s, %v", tail, passed, r, err)
 				}
-				left.Add(-1)
+				unanswered.Add(-1)
 			})
 			w.Check(err)
 			defer func() { _ = sub.AutoUnsubscribe(1) }()
@@ -132,7 +132,7 @@ func TestReadsEndInTime(t *testing.T) {
 		time.Sleep(time.Second)
 		w.Want(201, "document.create.c.b", "{}") // needs no worker
 		time.Sleep(service.RequestTimeout)
-		if n := left.Load(); n != 0 {
+		if n := unanswered.Load(); n != 0 {
 			t.Errorf("%d were not answered", n)
 		}
 		if all := c.answered(); all[504] != c.sent {

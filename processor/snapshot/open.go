@@ -75,8 +75,8 @@ const emptyProjection = "it is empty"
 
 // removeLeftovers removes the temporary directories of a killed process.
 func removeLeftovers(o Config) error {
-	for _, left := range []string{checkpointDir(o.Dir), verifyDir(o.Dir)} {
-		if err := o.Projection.FS.RemoveAll(left); err != nil {
+	for _, dir := range []string{checkpointDir(o.Dir), verifyDir(o.Dir)} {
+		if err := o.Projection.FS.RemoveAll(dir); err != nil {
 			return fmt.Errorf("remove temporary directories: %w", err)
 		}
 	}

@@ -346,16 +346,16 @@ func (k *Retention) pad(ctx context.Context) error {
 	}
 	size := padSize(k.Log.NC.MaxPayload())
 	padding := strings.Repeat(".", size)
-	for left := padBytes / size; left >= 0; left-- {
-		if left == 0 && k.Store.Cursor().Last > cursor.Last {
+	for remaining := padBytes / size; remaining >= 0; remaining-- {
+		if remaining == 0 && k.Store.Cursor().Last > cursor.Last {
 			break // a fact came between, maybe into the new file: a later round pads for it
 		}
-		if left == 0 {
+		if remaining == 0 {
 			// What a file lacks, and no more: snapshots end with this event, which is read
 			// whenever they are compared with the log.
 			padding = padding[:padBytes%size]
 		}
-		if err := k.Noter.Note(ctx, schema.LogPadded, fmt.Appendf(nil, `{"left":%d,"padding":"%s"}`, left, padding)); err != nil {
+		if err := k.Noter.Note(ctx, schema.LogPadded, fmt.Appendf(nil, `{"left":%d,"padding":"%s"}`, remaining, padding)); err != nil {
 			return fmt.Errorf("pad the log: %w", err)
 		}
 	}

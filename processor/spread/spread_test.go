@@ -97,11 +97,11 @@ func TestFewMove(t *testing.T) {
 		for d := 4; d <= 40; d += 4 {
 			all := processes(n, databases(d))
 			for i := range all {
-				left := slices.Delete(slices.Clone(all), i, i+1)
+				others := slices.Delete(slices.Clone(all), i, i+1)
 				share := (d + n - 1) / n
 				needed += share
-				total += moved(all, left)
-				if m := moved(left, all); m != moved(all, left) || m > d {
+				total += moved(all, others)
+				if m := moved(others, all); m != moved(all, others) || m > d {
 					t.Errorf("%d processes, %d databases: %d move", n, d, m)
 				}
 			}

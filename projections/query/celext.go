@@ -76,11 +76,11 @@ func find(args []ref.Val, last bool) ref.Val {
 		from = len(s)
 	}
 	if len(args) > 2 {
-		left := args[2].(types.Int)
-		if left < 0 {
-			return types.NewErr("index out of range: %d", left)
+		remaining := args[2].(types.Int)
+		if remaining < 0 {
+			return types.NewErr("index out of range: %d", remaining)
 		}
-		for from = 0; from < len(s) && left > 0; left-- {
+		for from = 0; from < len(s) && remaining > 0; remaining-- {
 			_, size := utf8.DecodeRuneInString(s[from:])
 			from += size
 		}

@@ -242,22 +242,22 @@ func isMember(a, b ref.Val) bool {
 type callCost struct{}
 
 func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
-	left := maxElements
+	remaining := maxElements
 	switch function {
 	case overloads.Matches:
 		// In the worst case each step of the regular expression is tried at each byte.
 		weight := textBytes(args[0]) * textBytes(args[1]) / 100
-		left -= min(weight, maxElements)
+		remaining -= min(weight, maxElements)
 	case fnPath, fnParam, fnPresent, fnTrue, fnRange, overloads.Size, operators.Index:
 		// Their results exist already, or are made once per document.
 	case "charAt", "join", "lowerAscii", "replace", "reverse", "split", "strings.quote", "substring", "trim", "upperAscii":
-		weigh(result, &left)
+		weigh(result, &remaining)
 		fallthrough
 	default:
 		for _, arg := range args {
-			weigh(arg, &left)
+			weigh(arg, &remaining)
 		}
 	}
-	cost := uint64(1 + maxElements - max(left, 0))
+	cost := uint64(1 + maxElements - max(remaining, 0))
 	return &cost
 }

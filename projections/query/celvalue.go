@@ -20,8 +20,8 @@ var errMissing = types.WrapErr(errors.New("no such field"))
 // CEL reads them.
 type adapter struct {
 	types.Adapter
-	left   *int            // bytes of arrays and objects that may still be converted, nil for any
-	worked func(bytes int) // see run.worked, may be nil
+	remaining *int            // bytes of arrays and objects that may still be converted, nil for any
+	worked    func(bytes int) // see run.worked, may be nil
 }
 
 // valueBytes is the number of bytes that can be skipped in the time that CEL takes to
@@ -65,8 +65,8 @@ func (a adapter) value(v values.Value) ref.Val {
 	case values.String:
 		return types.String(v.Text())
 	}
-	if a.left != nil {
-		if *a.left -= len(v); *a.left < 0 {
+	if a.remaining != nil {
+		if *a.remaining -= len(v); *a.remaining < 0 {
 			refuse()
 		}
 	}
@@ -147,13 +147,13 @@ func refuse() ref.Val {
 // resultsEqual is == on results of CEL. It compares numbers of all types, also in lists
 // and maps, and cancels the evaluation only beyond maxElements.
 func resultsEqual(a, b ref.Val) bool {
-	left := maxElements
-	return equalWithin(a, b, &left)
+	remaining := maxElements
+	return equalWithin(a, b, &remaining)
 }
 
-// equalWithin subtracts each comparison from left, nested ones included.
-func equalWithin(a, b ref.Val, left *int) bool {
-	if *left--; *left < 0 {
+// equalWithin subtracts each comparison from remaining, nested ones included.
+func equalWithin(a, b ref.Val, remaining *int) bool {
+	if *remaining--; *remaining < 0 {
 		refuse()
 	}
 	o, ok := operandOfResult(a)
@@ -171,7 +171,7 @@ func equalWithin(a, b ref.Val, left *int) bool {
 			return false
 		}
 		for i, j := a.Iterator(), b.Iterator(); i.HasNext() == types.True && j.HasNext() == types.True; {
-			if !equalWithin(i.Next(), j.Next(), left) {
+			if !equalWithin(i.Next(), j.Next(), remaining) {
 				return false
 			}
 		}
@@ -184,7 +184,7 @@ func equalWithin(a, b ref.Val, left *int) bool {
 		for i := a.Iterator(); i.HasNext() == types.True; {
 			name := i.Next()
 			value, found := b.Find(name)
-			if !found || !equalWithin(a.Get(name), value, left) {
+			if !found || !equalWithin(a.Get(name), value, remaining) {
 				return false
 			}
 		}
@@ -193,23 +193,23 @@ func equalWithin(a, b ref.Val, left *int) bool {
 	return a.Equal(b) == types.True
 }
 
-// weigh subtracts the elements of a value, nested ones included, from left, and stops
+// weigh subtracts the elements of a value, nested ones included, from remaining, and stops
 // at 0.
-func weigh(v ref.Val, left *int) {
-	*left--
+func weigh(v ref.Val, remaining *int) {
+	*remaining--
 	switch v := v.(type) {
 	case types.String:
-		*left -= len(v) / 10 // as CEL counts them
+		*remaining -= len(v) / 10 // as CEL counts them
 	case types.Bytes:
-		*left -= len(v) / 10
+		*remaining -= len(v) / 10
 	case traits.Lister:
-		for i := v.Iterator(); *left > 0 && i.HasNext() == types.True; {
-			weigh(i.Next(), left)
+		for i := v.Iterator(); *remaining > 0 && i.HasNext() == types.True; {
+			weigh(i.Next(), remaining)
 		}
 	case traits.Mapper:
-		for i := v.Iterator(); *left > 0 && i.HasNext() == types.True; {
+		for i := v.Iterator(); *remaining > 0 && i.HasNext() == types.True; {
 			name := i.Next()
-			weigh(v.Get(name), left)
+			weigh(v.Get(name), remaining)
 		}
 	}
 }

@@ -33,7 +33,7 @@ type evaluation struct {
 	results, args []ref.Val
 	whole         ref.Val
 	adapter       adapter
-	left          int // see maxTakenApart
+	remaining     int // see maxTakenApart
 }
 
 // evaluate binds a condition to params. For worked see run.worked.
@@ -49,7 +49,7 @@ func (c *condition) evaluate(ctx context.Context, params values.Value, worked fu
 		condition: c, constants: constants, ctx: ctx, params: params,
 		results: make([]ref.Val, len(c.names)), args: make([]ref.Val, len(c.params)),
 	}
-	e.adapter = adapter{plain.Adapter, &e.left, worked}
+	e.adapter = adapter{plain.Adapter, &e.remaining, worked}
 	e.found.Passed = worked
 	return e, nil
 }
@@ -60,7 +60,7 @@ func (c *condition) evaluate(ctx context.Context, params values.Value, worked fu
 func (e *evaluation) matches(r projections.Record) (bool, error) {
 	e.body, e.ts, e.version, e.searched, e.whole = r.Body, r.TS, r.Version, false, nil
 	clear(e.results)
-	e.left = maxTakenApart
+	e.remaining = maxTakenApart
 	ok := e.predicate.test(e)
 	return ok, e.err
 }

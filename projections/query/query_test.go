@@ -184,14 +184,14 @@ func (c naiveCase) check(engine *query.Engine, store *projections.Store) error {
 	}
 	if behind {
 		// The documents found are in the right order, with no others between.
-		left := got
+		unmatched := got
 		for _, document := range want.Documents {
-			if len(left) > 0 && naiveSameText(left[0], document) {
-				left = left[1:]
+			if len(unmatched) > 0 && naiveSameText(unmatched[0], document) {
+				unmatched = unmatched[1:]
 			}
 		}
-		if len(left) > 0 {
-			return fmt.Errorf("%s is not what comes next: %s", left[0], got)
+		if len(unmatched) > 0 {
+			return fmt.Errorf("%s is not what comes next: %s", unmatched[0], got)
 		}
 	} else {
 		if len(got) != len(want.Documents) {

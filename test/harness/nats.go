@@ -64,8 +64,8 @@ const firstPort, portBlocks, portBlock = 10_000, 22, 1_000
 
 var ports struct {
 	sync.Mutex
-	block      net.Listener // nil before the first
-	next, left int
+	block           net.Listener // nil before the first
+	next, remaining int
 }
 
 // FreeAddrs returns n different addresses, each as FreeAddr.
@@ -74,10 +74,10 @@ func FreeAddrs(t testing.TB, n int) (addrs []string) {
 	ports.Lock()
 	defer ports.Unlock()
 	for len(addrs) < n {
-		if ports.left == 0 {
+		if ports.remaining == 0 {
 			nextBlock(t)
 		}
-		ports.next, ports.left = ports.next+1, ports.left-1
+		ports.next, ports.remaining = ports.next+1, ports.remaining-1
 		// Listening to find out would keep the port in use for a moment longer: a process
 		// that starts now has the listener, too, until it executes its program.
 		address := fmt.Sprintf("127.0.0.1:%d", ports.next)
@@ -99,7 +99,7 @@ func nextBlock(t testing.TB) {
 		first := firstPort + block*portBlock
 		var err error
 		if ports.block, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first)); err == nil {
-			ports.next, ports.left = first, portBlock-1
+			ports.next, ports.remaining = first, portBlock-1
 			return
 		}
 	}

@@ -132,10 +132,10 @@ func explain(operations []porcupine.Operation, info porcupine.LinearizationInfo)
 	}
 	b.WriteString("and finds no place for:\n")
 	slices.SortFunc(operations, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
-	left := 0
+	freeReads := 0
 	for _, p := range operations {
-		if o := p.Input.(*Operation); !ordered[o] && left < 15 {
-			left++
+		if o := p.Input.(*Operation); !ordered[o] && freeReads < 15 {
+			freeReads++
 			fmt.Fprintf(&b, "  %s\n", o)
 		}
 	}

@@ -38,12 +38,12 @@ func TestKillIsNotDamage(t *testing.T) {
 	s.check(err)
 	s.check(log.Purge(t.Context(), jetstream.WithPurgeSequence(uint64(last-5))))
 	whole(t, s.dir, events, "after a trim")
-	left := make(map[string]bool)
+	kept := make(map[string]bool)
 	for _, name := range blockFiles(t, s.dir) {
-		left[filepath.Base(name)] = true
+		kept[filepath.Base(name)] = true
 	}
 	for _, name := range blockFilesInOrder(t, before) { // the server's order of removal
-		if left[filepath.Base(name)] {
+		if kept[filepath.Base(name)] {
 			break
 		}
 		s.check(os.Remove(name))
