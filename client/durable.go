@@ -226,13 +226,13 @@ func (d *durable) pull(ctx context.Context, size int) (received, bytes int, rede
 	}
 	for msg := range batch.Messages() {
 		received++
-		one, err := deliveryOf(msg)
+		delivered, err := deliveryOf(msg)
 		if err != nil {
 			return received, bytes, redelivered, err
 		}
-		bytes += len(one.data)
-		redelivered = redelivered || one.times > 1
-		d.change(func() { d.window.add(one) })
+		bytes += len(delivered.data)
+		redelivered = redelivered || delivered.times > 1
+		d.change(func() { d.window.add(delivered) })
 	}
 	if err = batch.Error(); errors.Is(err, context.DeadlineExceeded) {
 		err = nil
@@ -369,8 +369,8 @@ func (d *durable) keep(ctx context.Context) {
 		d.mu.Lock()
 		held := slices.Collect(maps.Values(d.window.unacked))
 		d.mu.Unlock()
-		for _, one := range held {
-			_ = one.acks.InProgress() // if the report is lost, the server redelivers the event
+		for _, delivered := range held {
+			_ = delivered.acks.InProgress() // if the report is lost, the server redelivers the event
 		}
 		if len(held) == 0 || d.flush(ctx) == nil {
 			d.mu.Lock()
@@ -389,9 +389,9 @@ func (d *durable) flush(ctx context.Context) error {
 
 // done acknowledges a message. It leaves the window first: an acknowledgement that is lost
 // leads to a redelivery, which is then a new message of the window.
-func (d *durable) done(one delivery) error {
-	d.change(func() { d.window.remove(one.seq) })
-	return one.acks.Ack()
+func (d *durable) done(delivered delivery) error {
+	d.change(func() { d.window.remove(delivered.seq) })
+	return delivered.acks.Ack()
 }
 
 // close gives back what was not handled, so that another reader, or the next start, has it

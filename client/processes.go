@@ -100,16 +100,16 @@ func (c *Client) processes(ctx context.Context, of func(database string) bool) (
 
 // processOf returns how a process stands for one database, in the words of status.
 func processOf(p *schema.Presence, s schema.Standing, why string) Process {
-	one := Process{Database: string(s.Database), Process: p.Process(s), Role: s.Role, Waiting: s.Waiting, Requests: s.Requests, Errors: s.Errors, Error: why}
-	if one.Role == schema.RoleCopy {
-		one.Role = "standby"
+	row := Process{Database: string(s.Database), Process: p.Process(s), Role: s.Role, Waiting: s.Waiting, Requests: s.Requests, Errors: s.Errors, Error: why}
+	if row.Role == schema.RoleCopy {
+		row.Role = "standby"
 	}
 	if p.Older {
-		one.Error = "a process of 0.3.0 says no more"
+		row.Error = "a process of 0.3.0 says no more"
 	} else if !p.Started.IsZero() {
-		one.Started = p.Started.Format(time.RFC3339)
+		row.Started = p.Started.Format(time.RFC3339)
 	}
-	return one
+	return row
 }
 
 // sortProcesses sorts by database, the writer first, then by age.

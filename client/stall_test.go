@@ -11,12 +11,12 @@ import (
 func TestDurableGoesOnAfterStall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		one := delivery{seq: 1}
+		delivered := delivery{seq: 1}
 		d := &durable{
 			every: time.Second, wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
 			window: newWindow(true), confirmed: time.Now(),
 		}
-		d.window.add(one)
+		d.window.add(delivered)
 		pulls := false
 		go func() { pulls = d.waitForSpace(t.Context(), 1) }()
 		time.Sleep(2*d.every + time.Millisecond)

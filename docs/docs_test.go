@@ -298,9 +298,9 @@ func TestNames(t *testing.T) {
 	for name, text := range all {
 		text = strings.ReplaceAll(text, "llms.txt", "")
 		check := func(kind string, found []string, ok func(string) bool) {
-			for _, one := range found {
-				if !ok(one) {
-					t.Errorf("%s: there is no %s %s", name, kind, one)
+			for _, mention := range found {
+				if !ok(mention) {
+					t.Errorf("%s: there is no %s %s", name, kind, mention)
 				}
 			}
 		}

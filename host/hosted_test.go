@@ -50,7 +50,7 @@ func TestLastFailure(t *testing.T) {
 
 // TestTerm: a term lasts from when a process is told of it, not while it may be an older one.
 func TestTerm(t *testing.T) {
-	var one term
+	var tenure term
 	for _, step := range []struct {
 		to       observe.Role
 		at, want time.Duration // want: how long it has lasted after an hour
@@ -60,8 +60,8 @@ func TestTerm(t *testing.T) {
 		{observe.Standby, 3 * time.Minute, 0},
 		{observe.Writer, 0, time.Hour - 1},
 	} {
-		one.change(step.to, step.at)
-		if got := one.lasted(time.Hour); got != step.want {
+		tenure.change(step.to, step.at)
+		if got := tenure.lasted(time.Hour); got != step.want {
 			t.Errorf("%+v: %v", step, got)
 		}
 	}

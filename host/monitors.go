@@ -31,13 +31,13 @@ func (m *monitors) set(names []schema.DatabaseName) {
 	m.known.Store(&all)
 }
 
-func (m *monitors) add(one *monitor.Monitor) {
-	all := append(slices.Clone(m.all()), one)
+func (m *monitors) add(mon *monitor.Monitor) {
+	all := append(slices.Clone(m.all()), mon)
 	m.known.Store(&all)
 }
 
-func (m *monitors) remove(one *monitor.Monitor) {
-	all := slices.DeleteFunc(slices.Clone(m.all()), func(other *monitor.Monitor) bool { return other == one })
+func (m *monitors) remove(mon *monitor.Monitor) {
+	all := slices.DeleteFunc(slices.Clone(m.all()), func(other *monitor.Monitor) bool { return other == mon })
 	m.known.Store(&all)
 }
 
@@ -57,9 +57,9 @@ func (m *monitors) of(name string) (some []*monitor.Monitor, named bool) {
 	if name == "" {
 		return all, len(all) > 1
 	}
-	for _, one := range all {
-		if string(one.Database()) == name {
-			return []*monitor.Monitor{one}, false
+	for _, mon := range all {
+		if string(mon.Database()) == name {
+			return []*monitor.Monitor{mon}, false
 		}
 	}
 	return nil, false
@@ -68,12 +68,12 @@ func (m *monitors) of(name string) (some []*monitor.Monitor, named bool) {
 // live returns the reasons to restart the process: none if one database is live, which a
 // restart would interrupt.
 func live(some []*monitor.Monitor, named bool) (reasons []string) {
-	for _, one := range some {
-		err := one.Live()
+	for _, mon := range some {
+		err := mon.Live()
 		if err == nil {
 			return nil
 		}
-		reasons = append(reasons, about(one, named, err.Error()))
+		reasons = append(reasons, about(mon, named, err.Error()))
 	}
 	return reasons
 }
@@ -81,20 +81,20 @@ func live(some []*monitor.Monitor, named bool) (reasons []string) {
 // ready returns why some databases are not ready: none of the reasons means that all of
 // them answer.
 func ready(some []*monitor.Monitor, named bool) (reasons []string) {
-	for _, one := range some {
-		for _, reason := range one.Ready() {
-			reasons = append(reasons, about(one, named, reason))
+	for _, mon := range some {
+		for _, reason := range mon.Ready() {
+			reasons = append(reasons, about(mon, named, reason))
 		}
 	}
 	return reasons
 }
 
 // about adds the database to a reason, if named.
-func about(one *monitor.Monitor, named bool, reason string) string {
+func about(mon *monitor.Monitor, named bool, reason string) string {
 	if !named {
 		return reason
 	}
-	return "database " + string(one.Database()) + ": " + reason
+	return "database " + string(mon.Database()) + ": " + reason
 }
 
 // Describe implements prometheus.Collector: the metrics are checked when they are
@@ -105,8 +105,8 @@ func (m *monitors) Describe(chan<- *prometheus.Desc) {}
 // each may ask NATS: a slow one then costs its own time, not the sum.
 func (m *monitors) Collect(metrics chan<- prometheus.Metric) {
 	var collecting sync.WaitGroup
-	for _, one := range m.all() {
-		collecting.Go(func() { one.Collect(metrics) })
+	for _, mon := range m.all() {
+		collecting.Go(func() { mon.Collect(metrics) })
 	}
 	collecting.Wait()
 }

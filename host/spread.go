@@ -57,10 +57,10 @@ func (r *run) newSpreading(o processor.Options) *spreading {
 	}
 	s := &spreading{log: r.target.Log, process: o.Process, all: r.databases.all, node: o.Node, copies: r.Copies, lease: o.Lease, logger: o.Logger,
 		elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
-	for _, one := range s.all {
-		one.options.Events = observe.TeeEventListener(one.options.Events.EnsureDefaults(), func(e observe.Event) {
+	for _, db := range s.all {
+		db.options.Events = observe.TeeEventListener(db.options.Events.EnsureDefaults(), func(e observe.Event) {
 			if e, ok := e.(observe.RoleChanged); ok {
-				one.term.change(e.To, s.elapsed())
+				db.term.change(e.To, s.elapsed())
 			}
 		})
 	}
@@ -115,9 +115,9 @@ func (s *spreading) start(ctx context.Context) (stop func(), err error) {
 		end()
 		running.Wait()
 	}
-	for _, one := range s.all {
-		sub, err := s.log.Subscribe(one.name.API()+schema.MoveOperation, func(m *nats.Msg) {
-			running.Go(func() { s.asked(spreading, one, m) })
+	for _, db := range s.all {
+		sub, err := s.log.Subscribe(db.name.API()+schema.MoveOperation, func(m *nats.Msg) {
+			running.Go(func() { s.asked(spreading, db, m) })
 		})
 		if err != nil {
 			stop()
@@ -187,23 +187,23 @@ func (s *spreading) step(ctx context.Context, members []peers.Member) {
 	}
 	plan := spread.Plan(processes, writers, s.wantedCopies(processes))
 	var duties []spread.Duty
-	for _, one := range s.all {
-		share, p := plan[one.name], one.running.Load()
-		standings := standings(members, one.name)
+	for _, db := range s.all {
+		share, p := plan[db.name], db.running.Load()
+		standings := standings(members, db.name)
 		covered := spread.Covered(standings, share.Copies)
 		switch {
 		case slices.Contains(share.Copies, s.node):
-			one.setDuty(dutyServe)
+			db.setDuty(dutyServe)
 		case p == nil || p.Role() != observe.Writer && covered:
 			if covered {
-				one.setDuty(dutyRemove)
+				db.setDuty(dutyRemove)
 			} else {
-				one.setDuty(dutyIdle)
+				db.setDuty(dutyIdle)
 			}
 		}
 		if p != nil && p.Role() == observe.Writer {
-			duty := spread.Duty{Database: one.name, Share: share, Standings: standings, Term: one.term.lasted(s.elapsed())}
-			if at, ok := s.failed.Load(one.name); ok {
+			duty := spread.Duty{Database: db.name, Share: share, Standings: standings, Term: db.term.lasted(s.elapsed())}
+			if at, ok := s.failed.Load(db.name); ok {
 				duty.SinceFailure = max(s.elapsed()-at.(time.Duration), 1)
 			}
 			duties = append(duties, duty)
@@ -211,9 +211,9 @@ func (s *spreading) step(ctx context.Context, members []peers.Member) {
 	}
 	if move, ok := spread.Next(s.node, duties, s.lease); ok && s.turn.TryLock() {
 		defer s.turn.Unlock()
-		one := s.all[slices.IndexFunc(s.all, func(one *hosted) bool { return one.name == move.Database })]
-		if err := s.handOver(ctx, one, move.To); err != nil && ctx.Err() == nil {
-			s.logger.Warn("a database was not handed over; it will be tried again in a minute", "database", string(one.name), "to", move.To, "err", err)
+		db := s.all[slices.IndexFunc(s.all, func(db *hosted) bool { return db.name == move.Database })]
+		if err := s.handOver(ctx, db, move.To); err != nil && ctx.Err() == nil {
+			s.logger.Warn("a database was not handed over; it will be tried again in a minute", "database", string(db.name), "to", move.To, "err", err)
 		}
 	}
 }
@@ -238,8 +238,8 @@ func (s *spreading) wantedCopies(processes []spread.Process) int {
 // turn of its caller. Before anything stops it asks the other process for an answer now:
 // its last reply may be a second old, and a database without a writer is worse than one
 // that stays.
-func (s *spreading) handOver(ctx context.Context, one *hosted, to string) (err error) {
-	p := one.running.Load()
+func (s *spreading) handOver(ctx context.Context, db *hosted, to string) (err error) {
+	p := db.running.Load()
 	if p == nil {
 		return processor.ErrNotWriter
 	}
@@ -247,7 +247,7 @@ func (s *spreading) handOver(ctx context.Context, one *hosted, to string) (err e
 	defer cancel()
 	defer func() {
 		if err != nil {
-			s.failed.Store(one.name, s.elapsed())
+			s.failed.Store(db.name, s.elapsed())
 		}
 	}()
 	if !s.process.Answers(ctx, to) {
@@ -258,7 +258,7 @@ func (s *spreading) handOver(ctx context.Context, one *hosted, to string) (err e
 		return err
 	}
 	writer, err := s.process.Hear(ctx, began, func(m peers.Member) bool {
-		of, _ := m.Of(one.name)
+		of, _ := m.Of(db.name)
 		return of.Role == schema.RoleWriter && (m.ID != s.node || p.Role() == observe.Writer)
 	})
 	switch {
@@ -267,7 +267,7 @@ func (s *spreading) handOver(ctx context.Context, one *hosted, to string) (err e
 	case writer.ID != to:
 		return fmt.Errorf("process %s took over instead of %s", writer.ID, to)
 	}
-	s.logger.Info("handed over", "database", string(one.name), "to", to, "took", time.Since(began).Round(time.Millisecond))
+	s.logger.Info("handed over", "database", string(db.name), "to", to, "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
@@ -277,12 +277,12 @@ const moveTimeout = 25 * time.Second
 // asked answers a request to hand a database over; only the writer answers. Others would
 // send errors that the client takes for the answer. A reply subject that is no operator's
 // gets none.
-func (s *spreading) asked(ctx context.Context, one *hosted, m *nats.Msg) {
-	p := one.running.Load()
+func (s *spreading) asked(ctx context.Context, db *hosted, m *nats.Msg) {
+	p := db.running.Load()
 	if p == nil || p.Role() != observe.Writer || !schema.IsOperatorReply(m.Reply) {
 		return
 	}
-	reply, fault := s.moveAsked(ctx, one, m.Data)
+	reply, fault := s.moveAsked(ctx, db, m.Data)
 	answer := nats.NewMsg(m.Reply)
 	if fault != nil {
 		answer.Header.Set(schema.HeaderStatus, fmt.Sprint(fault.Code))
@@ -310,35 +310,35 @@ func firstReady(standings []spread.Standing, lease time.Duration) (process strin
 }
 
 // moveAsked hands a database over to the process that the request names, or to any.
-func (s *spreading) moveAsked(ctx context.Context, one *hosted, request []byte) (schema.Moved, *schema.Error) {
-	moved := schema.Moved{Database: string(one.name), From: s.node}
+func (s *spreading) moveAsked(ctx context.Context, db *hosted, request []byte) (schema.Moved, *schema.Error) {
+	moved := schema.Moved{Database: string(db.name), From: s.node}
 	if fault := schema.ReadObject("the body of move", request, schema.Text("to", &moved.To)); fault != nil {
 		return moved, fault
 	}
 	if moved.To == s.node {
 		return moved, nil
 	}
-	standings := standings(s.process.Members(), one.name)
+	standings := standings(s.process.Members(), db.name)
 	if moved.To == "" {
 		standings = slices.DeleteFunc(standings, func(st spread.Standing) bool { return st.Process == s.node })
 		var why error
 		if moved.To, why = firstReady(standings, s.lease); why != nil {
-			return moved, schema.ErrPreconditionFailed.With("no other process is ready to write database %s: %v; see `lapse status`", one.name, why)
+			return moved, schema.ErrPreconditionFailed.With("no other process is ready to write database %s: %v; see `lapse status`", db.name, why)
 		}
 	}
 	if err := spread.Ready(standings, moved.To, s.lease); err != nil {
-		return moved, schema.ErrPreconditionFailed.With("database %s stays at %s: %v", one.name, s.node, err)
+		return moved, schema.ErrPreconditionFailed.With("database %s stays at %s: %v", db.name, s.node, err)
 	}
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	err := s.handOver(ctx, one, moved.To)
+	err := s.handOver(ctx, db, moved.To)
 	switch {
 	case errors.As(err, new(*spread.NotReady)):
-		return moved, schema.ErrPreconditionFailed.With("database %s stays at %s: %v", one.name, s.node, err)
+		return moved, schema.ErrPreconditionFailed.With("database %s stays at %s: %v", db.name, s.node, err)
 	case errors.Is(err, processor.ErrNotWriter):
-		return moved, schema.ErrPreconditionFailed.With("process %s no longer writes database %s: try again", s.node, one.name)
+		return moved, schema.ErrPreconditionFailed.With("process %s no longer writes database %s: try again", s.node, db.name)
 	case err != nil:
-		return moved, schema.ErrTimeout.With("%v: `lapse status` says who writes database %s now", err, one.name)
+		return moved, schema.ErrTimeout.With("%v: `lapse status` says who writes database %s now", err, db.name)
 	}
 	return moved, nil
 }

@@ -90,11 +90,11 @@ func (t *target) hosted(o processor.Options, monitors []*monitor.Monitor) (all [
 		if len(t.Databases) > 1 {
 			o.Logger = logger.With("database", string(name))
 		}
-		one := &hosted{name: name, connections: t.of(i), options: o, changed: make(chan struct{}, 1)}
+		db := &hosted{name: name, connections: t.of(i), options: o, changed: make(chan struct{}, 1)}
 		if t.damage != nil {
-			one.damage = t.damage(name)
+			db.damage = t.damage(name)
 		}
-		all = append(all, one)
+		all = append(all, db)
 	}
 	return all
 }

@@ -172,10 +172,10 @@ func replyStatus(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor
 	defer cancel()
 	var all []any
 	var reasons []string
-	for _, one := range some {
-		status, err := one.Status(ctx)
+	for _, mon := range some {
+		status, err := mon.Status(ctx)
 		if err != nil {
-			reasons = append(reasons, about(one, named, err.Error()))
+			reasons = append(reasons, about(mon, named, err.Error()))
 			continue
 		}
 		all = append(all, status)

@@ -68,15 +68,15 @@ func (b *beats) run(t *testing.T, nc *nats.Conn, node int, request func(node, n 
 		case <-time.After(20 * time.Millisecond):
 		}
 		tail, body := request(node, n)
-		one, err := b.ask(nc, tail, body)
+		written, err := b.ask(nc, tail, body)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		if one.version != 0 {
-			one.node, one.n = node, n
+		if written.version != 0 {
+			written.node, written.n = node, n
 			b.mu.Lock()
-			b.done = append(b.done, one)
+			b.done = append(b.done, written)
 			b.mu.Unlock()
 		}
 	}
@@ -84,25 +84,25 @@ func (b *beats) run(t *testing.T, nc *nats.Conn, node int, request func(node, n 
 
 // ask sends one request. The beat has no version if it was not answered, or with 429, 503
 // or 504.
-func (b *beats) ask(nc *nats.Conn, tail, body string) (one beat, err error) {
+func (b *beats) ask(nc *nats.Conn, tail, body string) (written beat, err error) {
 	b.pause.RLock()
 	defer b.pause.RUnlock()
-	one.sent = time.Now()
+	written.sent = time.Now()
 	a, err := tryAskWith(nc, tail, body, hasty, "Lapse-Min-Seq", b.made)
-	one.answered = time.Now()
+	written.answered = time.Now()
 	switch {
 	case err != nil || a.code == 503 || a.code == 504 || a.code == 429:
-		return one, nil
+		return written, nil
 	case a.code != 200 && a.code != 201:
-		return one, fmt.Errorf("%s: %d %s", tail, a.code, a.body)
+		return written, fmt.Errorf("%s: %d %s", tail, a.code, a.body)
 	}
 	var document struct {
 		Etag string `json:"_etag"`
 	}
 	if err = json.Unmarshal(a.body, &document); err == nil {
-		one.version, err = strconv.ParseUint(document.Etag, 10, 64)
+		written.version, err = strconv.ParseUint(document.Etag, 10, 64)
 	}
-	return one, err
+	return written, err
 }
 
 // verify checks that the log has the acknowledged writes.
@@ -110,9 +110,9 @@ func (b *beats) verify(t *testing.T, log map[uint64]event) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, one := range b.done {
-		if e := log[one.version]; e.Collection != "beat" || e.ID != fmt.Sprint("write", one.node) || numberIn(e.Body) != one.n {
-			t.Errorf("write %d of node %d was acknowledged as version %d, which is %s %s/%s %s: it is lost", one.n, one.node, one.version, e.Type, e.Collection, e.ID, e.Body)
+	for _, written := range b.done {
+		if e := log[written.version]; e.Collection != "beat" || e.ID != fmt.Sprint("write", written.node) || numberIn(e.Body) != written.n {
+			t.Errorf("write %d of node %d was acknowledged as version %d, which is %s %s/%s %s: it is lost", written.n, written.node, written.version, e.Type, e.Collection, e.ID, e.Body)
 		}
 	}
 }
@@ -139,14 +139,14 @@ func (b *beats) after(t *testing.T, moment time.Time) time.Duration {
 func (b *beats) longest(from time.Time) (longest time.Duration, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, one := range append(b.done[:len(b.done):len(b.done)], beat{answered: time.Now()}) {
-		if !one.answered.After(from) {
+	for _, written := range append(b.done[:len(b.done):len(b.done)], beat{answered: time.Now()}) {
+		if !written.answered.After(from) {
 			continue
 		}
-		if took := one.answered.Sub(from); took > longest {
+		if took := written.answered.Sub(from); took > longest {
 			longest, since = took, from
 		}
-		from = one.answered
+		from = written.answered
 	}
 	return longest, since
 }

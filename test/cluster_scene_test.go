@@ -150,11 +150,11 @@ func (s *scene) services() (all []service) {
 		if err != nil || len(m.Data) == 0 { // no more answers, or no responders
 			break
 		}
-		var one service
-		if err := json.Unmarshal(m.Data, &one); err != nil {
+		var info service
+		if err := json.Unmarshal(m.Data, &info); err != nil {
 			s.t.Fatalf("%s: %v", m.Data, err)
 		}
-		all = append(all, one)
+		all = append(all, info)
 	}
 	return all
 }
@@ -171,8 +171,8 @@ func (s *scene) waitRoles() {
 	eventually(s.t, "one writer, all others standbys", func() bool {
 		all = s.services()
 		roles := make(map[string]int)
-		for _, one := range all {
-			roles[one.Metadata["role"]]++
+		for _, info := range all {
+			roles[info.Metadata["role"]]++
 		}
 		return len(all) == len(s.processors) && roles["writer"] == 1 && roles["standby"] == len(s.processors)-1
 	})
@@ -207,18 +207,18 @@ func (s *scene) oneState() (first status, why string) {
 		if err != nil || a.code != 200 {
 			return first, fmt.Sprintf("%d %s %v after %s", a.code, a.body, err, time.Since(began).Round(time.Second))
 		}
-		var one status
-		if err := json.Unmarshal(a.body, &one); err != nil {
+		var of status
+		if err := json.Unmarshal(a.body, &of); err != nil {
 			s.t.Fatal(err)
 		}
 		if i == 0 {
-			first = one
+			first = of
 		}
 		switch {
-		case one.Seq != first.Seq || one.Digest != first.Digest:
-			return first, fmt.Sprintf("%s has %d %s, and another %d %s", one.Role, one.Seq, one.Digest, first.Seq, first.Digest)
-		case one.PendingExpiry+one.Overdue+one.MutationsBehind > 0 || one.Clock.Suspect:
-			return first, fmt.Sprintf("%s is not done: %s", one.Role, a.body)
+		case of.Seq != first.Seq || of.Digest != first.Digest:
+			return first, fmt.Sprintf("%s has %d %s, and another %d %s", of.Role, of.Seq, of.Digest, first.Seq, first.Digest)
+		case of.PendingExpiry+of.Overdue+of.MutationsBehind > 0 || of.Clock.Suspect:
+			return first, fmt.Sprintf("%s is not done: %s", of.Role, a.body)
 		}
 	}
 	return first, ""
@@ -239,9 +239,9 @@ func (s *scene) writer() (w *lapse) {
 	s.t.Helper()
 	eventually(s.t, "a writer", func() bool {
 		writers := 0
-		for _, one := range s.services() {
+		for _, info := range s.services() {
 			for _, p := range s.processors {
-				if one.Metadata["role"] == "writer" && one.Metadata["node"] == p.node(s.t) {
+				if info.Metadata["role"] == "writer" && info.Metadata["node"] == p.node(s.t) {
 					writers++
 					w = p
 				}

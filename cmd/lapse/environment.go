@@ -87,12 +87,12 @@ func setFrom(name, value string, flags *pflag.FlagSet, f *pflag.Flag) error {
 		return usageErrorf("%s has a login, which other programs can read there: put it into a file, and give %s, %s or %s",
 			name, variable("creds"), variable("nkey"), variable("context"))
 	}
-	for _, one := range values {
-		if err := flags.Set(f.Name, one); err != nil {
+	for _, element := range values {
+		if err := flags.Set(f.Name, element); err != nil {
 			if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 				err = invalidCause(invalid)
 			}
-			return usageErrorf("%s %q: %v", name, one, err)
+			return usageErrorf("%s %q: %v", name, element, err)
 		}
 	}
 	return nil

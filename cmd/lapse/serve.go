@@ -214,12 +214,12 @@ func parseDatabases(text string) (names []schema.DatabaseName, err error) {
 	if text == allDatabases {
 		return nil, nil
 	}
-	for one := range strings.SplitSeq(text, ",") {
-		name, err := schema.ParseDatabaseName(one)
+	for element := range strings.SplitSeq(text, ",") {
+		name, err := schema.ParseDatabaseName(element)
 		switch {
-		case one == allDatabases:
+		case element == allDatabases:
 			return nil, usageErrorf("--database %s: use * alone, it stands for all databases", text)
-		case one == "" && text != "":
+		case element == "" && text != "":
 			return nil, usageErrorf("--database %s: a name is missing: use NAME,NAME", text)
 		case err != nil:
 			return nil, usageErrorf("--database: %v", err)
@@ -320,16 +320,16 @@ func (a *app) hostEvents(f *serveFlags, log *serverLog, manager *serviceManager)
 func readyLine(f *serveFlags, ready host.Ready) string {
 	var names []string
 	var role observe.Role
-	for _, one := range ready.Databases {
+	for _, db := range ready.Databases {
 		switch {
-		case one.Role == "":
+		case db.Role == "":
 			continue
 		case f.External == nil || len(ready.Databases) == 1:
-			names = append(names, string(one.Name))
+			names = append(names, string(db.Name))
 		default:
-			names = append(names, fmt.Sprintf("%s (%s)", one.Name, one.Role))
+			names = append(names, fmt.Sprintf("%s (%s)", db.Name, db.Role))
 		}
-		role = one.Role
+		role = db.Role
 	}
 	databases, at, kept := "database", ready.URL, fmt.Sprintf("as the %s, projection in %s", role, f.StoreDir)
 	if len(ready.Databases) > 1 {

@@ -142,23 +142,23 @@ func (out *output) processesPage(all []client.Process) ([]byte, error) {
 	several := all[0].Database != all[len(all)-1].Database // they are sorted
 	if !out.forPeople() {
 		var b bytes.Buffer
-		for _, one := range all {
+		for _, p := range all {
 			if !several {
-				one.Database = ""
+				p.Database = ""
 			}
-			if err := json.NewEncoder(&b).Encode(one); err != nil {
+			if err := json.NewEncoder(&b).Encode(p); err != nil {
 				return nil, err
 			}
 		}
 		return b.Bytes(), nil
 	}
 	latest, writers := map[string]uint64{}, map[string]int{} // by database
-	for _, one := range all {
-		latest[one.Database] = max(latest[one.Database], one.Seq)
+	for _, p := range all {
+		latest[p.Database] = max(latest[p.Database], p.Seq)
 		// So that a database without a writer is in the map, with 0.
-		writers[one.Database] += 0
-		if one.Role == "writer" && one.Error == "" {
-			writers[one.Database]++
+		writers[p.Database] += 0
+		if p.Role == "writer" && p.Error == "" {
+			writers[p.Database]++
 		}
 	}
 	titles := []string{"ID", "ROLE", "VERSION", "SEQUENCE", "BEHIND", "WAITING", "REQUESTS", "ERRORS", "AGE"}
@@ -167,17 +167,17 @@ func (out *output) processesPage(all []client.Process) ([]byte, error) {
 	}
 	var rows [][]any
 	var trouble []string
-	for _, one := range all {
-		name, third := one.ID, one.Version
+	for _, p := range all {
+		name, third := p.ID, p.Version
 		if several {
-			name, third = one.Database+" "+one.ID, one.Database
+			name, third = p.Database+" "+p.ID, p.Database
 		}
 		// Question marks where the process did not answer.
-		row := []any{printable(one.ID), printable(one.Role), printable(third), "?", "?", "?", "?", "?", "?"}
-		if one.Error == "" {
-			row = append(row[:3], one.Seq, latest[one.Database]-one.Seq, one.Waiting, one.Requests, one.Errors, age(one.Started))
+		row := []any{printable(p.ID), printable(p.Role), printable(third), "?", "?", "?", "?", "?", "?"}
+		if p.Error == "" {
+			row = append(row[:3], p.Seq, latest[p.Database]-p.Seq, p.Waiting, p.Requests, p.Errors, age(p.Started))
 		} else {
-			trouble = append(trouble, printable(name)+": "+one.Error)
+			trouble = append(trouble, printable(name)+": "+p.Error)
 		}
 		rows = append(rows, row)
 	}

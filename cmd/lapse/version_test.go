@@ -30,7 +30,7 @@ func TestDescribeBuild(t *testing.T) {
 		},
 	}
 	untagged := &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: append(checkout.Settings, debug.BuildSetting{Key: "vcs.modified", Value: "true"})}
-	for _, one := range []struct {
+	for _, build := range []struct {
 		name                  string
 		info                  *debug.BuildInfo
 		version, commit, date string
@@ -45,9 +45,9 @@ func TestDescribeBuild(t *testing.T) {
 		{"go run", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, "", "", "", [3]string{"(devel)", "", ""}},
 		{"archive", &debug.BuildInfo{}, "", "", "", [3]string{"(devel)", "", ""}},
 	} {
-		v, c, d := describeBuild(one.info, one.version, one.commit, one.date)
-		if got := [3]string{v, c, d}; got != one.want {
-			t.Errorf("%s: %q, want %q", one.name, got, one.want)
+		v, c, d := describeBuild(build.info, build.version, build.commit, build.date)
+		if got := [3]string{v, c, d}; got != build.want {
+			t.Errorf("%s: %q, want %q", build.name, got, build.want)
 		}
 	}
 }
@@ -55,19 +55,19 @@ func TestDescribeBuild(t *testing.T) {
 // TestBuildNames: --version, and the version in status, which is semantic, have the commit and
 // its date once.
 func TestBuildNames(t *testing.T) {
-	for _, one := range []struct{ version, commit, date, line, status string }{
+	for _, build := range []struct{ version, commit, date, line, status string }{
 		{"0.3.0", aCommit, "2026-11-26T07:45:12Z", "lapse 0.3.0, commit 42de0ee94d35, 2026-11-26T07:45:12Z, go", "0.3.0+20261126.42de0ee94d35"},
 		{"0.3.0+dirty", aCommit, "2026-11-26T07:45:12Z", "lapse 0.3.0+dirty, commit", "0.3.0+dirty.20261126.42de0ee94d35"},
 		{"0.3.1-0.20261126074512-42de0ee94d35+dirty", aCommit, "2026-11-26T07:45:12Z", "lapse 0.3.1-0.2026", "0.3.1-0.20261126074512-42de0ee94d35+dirty"},
 		{"0.3.0", "", "", "lapse 0.3.0, go", "0.3.0"},
 		{"(devel)", "", "", "lapse (devel), go", "0.0.0-devel"},
 	} {
-		setBuild(t, one.version, one.commit, one.date)
-		if got := versionLine(); !strings.HasPrefix(got, one.line) {
-			t.Errorf("--version says %q, want %q…", got, one.line)
+		setBuild(t, build.version, build.commit, build.date)
+		if got := versionLine(); !strings.HasPrefix(got, build.line) {
+			t.Errorf("--version says %q, want %q…", got, build.line)
 		}
-		if got := semver(); got != one.status || !semantic.MatchString(got) {
-			t.Errorf("status says %q, want %q", got, one.status)
+		if got := semver(); got != build.status || !semantic.MatchString(got) {
+			t.Errorf("status says %q, want %q", got, build.status)
 		}
 	}
 }

@@ -38,8 +38,8 @@ func (s *Server) Subscriptions(account string) (subjects []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range all.Subs {
-		subjects = append(subjects, one.Subject)
+	for _, sub := range all.Subs {
+		subjects = append(subjects, sub.Subject)
 	}
 	return subjects, nil
 }

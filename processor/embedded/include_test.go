@@ -18,7 +18,7 @@ import (
 // NATS's parser would follow without end, or what is no file, is refused in one line.
 func TestIncludes(t *testing.T) {
 	const users = "accounts { A { users: [{user: a, password: b}] } }\n"
-	for _, one := range []struct {
+	for _, c := range []struct {
 		name  string
 		files map[string]string // DIR is their directory; a text that begins with -> is a link
 		want  string            // what the error begins with; "" for none
@@ -42,13 +42,13 @@ func TestIncludes(t *testing.T) {
 		{"no include", map[string]string{"a": "# include a\n// include a\nX = \"\\\"\ninclude a\"\nY = '\ninclude a'\nZ = (\ninclude a\n)\n" +
 			"accounts { A { users: [{user: a, password: $X}, {user: b, password: $Y}, {user: c, password: $Z}, {user: include, password: a}] } }"}, ""},
 	} {
-		t.Run(one.name, func(t *testing.T) {
-			if runtime.GOOS == "windows" && strings.Contains(one.files["b"]+one.files["a"], "->") {
+		t.Run(c.name, func(t *testing.T) {
+			if runtime.GOOS == "windows" && strings.Contains(c.files["b"]+c.files["a"], "->") {
 				t.Skip("links")
 			}
 			dir := t.TempDir()
 			place := strings.NewReplacer("DIRNAME", filepath.Base(dir), "DIR", dir)
-			for name, text := range one.files {
+			for name, text := range c.files {
 				var err error
 				if target, ok := strings.CutPrefix(text, "->"); ok {
 					err = os.Symlink(target, filepath.Join(dir, name))
@@ -60,13 +60,13 @@ func TestIncludes(t *testing.T) {
 				}
 			}
 			err := embedded.Options{StoreDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Config: filepath.Join(dir, "a")}.Check()
-			if one.want == "" {
+			if c.want == "" {
 				if err != nil {
 					t.Errorf("refused: %v", err)
 				}
 				return
 			}
-			if want := place.Replace(one.want); err == nil || !strings.HasPrefix(err.Error(), "--nats-config ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			if want := place.Replace(c.want); err == nil || !strings.HasPrefix(err.Error(), "--nats-config ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v\nwant %s", err, want)
 			}
 		})

@@ -58,7 +58,7 @@ func (a *accounts) read(value any, at place) error {
 			case "users":
 				err = each(value, at, a.user)
 			case "imports":
-				err = each(value, at, func(one map[string]any, at place) error { return a.imported(name, one, at) })
+				err = each(value, at, func(entry map[string]any, at place) error { return a.imported(name, entry, at) })
 			}
 			if err != nil {
 				return err
@@ -74,12 +74,12 @@ func (a *accounts) read(value any, at place) error {
 }
 
 // each calls f for each map of a list, until it returns an error.
-func each(list any, above place, f func(one map[string]any, at place) error) error {
+func each(list any, above place, f func(entry map[string]any, at place) error) error {
 	all, _ := list.([]any)
 	for _, v := range all {
 		value, at := unwrap(v, above)
-		one, _ := value.(map[string]any)
-		if err := f(one, at); err != nil {
+		entry, _ := value.(map[string]any)
+		if err := f(entry, at); err != nil {
 			return err
 		}
 	}

@@ -91,8 +91,8 @@ func (w *written) explain(u *userFile, err error) error {
 	}
 	var first place
 	var text string
-	for _, one := range all {
-		at, what := u.place, strings.ReplaceAll(one.Error(), "\n", " ")
+	for _, cause := range all {
+		at, what := u.place, strings.ReplaceAll(cause.Error(), "\n", " ")
 		if parts := configLine.FindStringSubmatch(what); parts != nil {
 			if n, _ := strconv.Atoi(parts[1]); n > 0 && n <= len(w.places) && w.places[n-1] != (place{}) {
 				at = w.places[n-1]

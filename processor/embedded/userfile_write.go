@@ -31,14 +31,14 @@ func (w *written) write(begin string, v any, above place) {
 	switch v := v.(type) {
 	case map[string]any:
 		w.line(begin+"{", at)
-		for key, one := range inOrder(v) {
-			w.write(quoted(key)+": ", one, at)
+		for key, element := range inOrder(v) {
+			w.write(quoted(key)+": ", element, at)
 		}
 		w.line("}", at)
 	case []any:
 		w.line(begin+"[", at)
-		for _, one := range v {
-			w.write("", one, at)
+		for _, element := range v {
+			w.write("", element, at)
 		}
 		w.line("]", at)
 	case string:

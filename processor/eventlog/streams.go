@@ -50,7 +50,7 @@ func checkMutations(config jetstream.StreamConfig, o Config) error {
 // to decide.
 func checkStream(config jetstream.StreamConfig, o Config) error {
 	drops := config.Discard == jetstream.DiscardOld
-	for _, one := range []struct {
+	for _, rule := range []struct {
 		wrong   bool
 		setting string
 		right   string
@@ -73,9 +73,9 @@ func checkStream(config jetstream.StreamConfig, o Config) error {
 		{config.PersistMode == jetstream.AsyncPersistMode, "persist_mode async", "default"},
 		{config.Duplicates > duplicateWindow, fmt.Sprintf("duplicate_window %s", config.Duplicates), duplicateWindow.String()},
 	} {
-		if one.wrong {
+		if rule.wrong {
 			return fmt.Errorf("stream %s has %s; lapse needs %s: change it with `nats stream edit %s`, or serve another --database",
-				config.Name, one.setting, one.right, config.Name)
+				config.Name, rule.setting, rule.right, config.Name)
 		}
 	}
 	if o.Replicas > 0 && config.Replicas != o.Replicas {

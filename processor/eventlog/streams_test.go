@@ -77,12 +77,12 @@ func TestStreamsAreChecked(t *testing.T) {
 	processortest.InCrew(t, 1, func(c *processortest.Crew) {
 		m := c.Members[0]
 		js := m.JS()
-		for _, one := range rows {
-			m.Check(one.there(m.Ctx(), js))
+		for _, row := range rows {
+			m.Check(row.there(m.Ctx(), js))
 			before := streams(m, js)
-			m.NoStart(one.want)
+			m.NoStart(row.want)
 			if after := streams(m, js); after != before {
-				t.Errorf("%s: changed from\n%s to\n%s", one.want, before, after)
+				t.Errorf("%s: changed from\n%s to\n%s", row.want, before, after)
 			}
 			for name := range js.StreamNames(m.Ctx()).Name() {
 				m.Check(js.DeleteStream(m.Ctx(), name))

@@ -136,12 +136,12 @@ func check(c *server.ConsumerConfig, prefix string) error {
 		}
 		field := v.Type().Field(i)
 		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		one, allowed := rules[field.Name]
+		rule, allowed := rules[field.Name]
 		switch {
 		case !allowed:
 			return fmt.Errorf("%s must be left out: create a durable with ack_policy flow_control for a mirror or source, and name it there as its consumer", tag)
-		case one.ok != nil && !one.ok(c):
-			return fmt.Errorf("%s must %s", tag, one.must)
+		case rule.ok != nil && !rule.ok(c):
+			return fmt.Errorf("%s must %s", tag, rule.must)
 		}
 	}
 	deliver := c.DeliverSubject

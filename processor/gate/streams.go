@@ -92,14 +92,14 @@ func (g *Gate) list(m *nats.Msg, o operation) {
 		names, page := g.page(m, server.JSApiListLimit)
 		r := &server.JSApiStreamListResponse{ApiResponse: server.ApiResponse{Type: o.reply}, ApiPaged: page, Streams: []*server.StreamInfo{}}
 		for _, name := range names {
-			one, err := g.streamInfo(ctx, name, nil)
+			info, err := g.streamInfo(ctx, name, nil)
 			if err != nil {
 				return nil, err
-			} else if one.Error != nil {
+			} else if info.Error != nil {
 				r.Missing = append(r.Missing, name)
 				continue
 			}
-			r.Streams = append(r.Streams, one.StreamInfo)
+			r.Streams = append(r.Streams, info.StreamInfo)
 		}
 		return json.Marshal(r)
 	})

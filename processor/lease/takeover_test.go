@@ -30,7 +30,7 @@ import (
 // TestLeaseOutlivesTTL: a key that NATS keeps although its TTL has passed is not a held
 // lease. The TTL that counts is the holder's.
 func TestLeaseOutlivesTTL(t *testing.T) {
-	for name, one := range map[string]struct {
+	for name, row := range map[string]struct {
 		ttl  string // as the key has it
 		free time.Duration
 	}{
@@ -45,14 +45,14 @@ func TestLeaseOutlivesTTL(t *testing.T) {
 				b.Becomes(observe.Writer)
 				b.Stop()
 				var options []jetstream.KVCreateOpt
-				if one.ttl != "" {
-					options = append(options, jetstream.KeyTTL(one.free))
+				if row.ttl != "" {
+					options = append(options, jetstream.KeyTTL(row.free))
 				}
 				_, err := a.Leases().Create(a.Ctx(), "writer", []byte(`{"node":"another","host":"h","term":"t"}`), options...)
 				a.Check(err)
 				b.Start()
-				if took := b.Becomes(observe.Writer); took < one.free || took > one.free+processortest.LeaseTTL {
-					t.Errorf("it took %s, and the lease is %s", took, one.free)
+				if took := b.Becomes(observe.Writer); took < row.free || took > row.free+processortest.LeaseTTL {
+					t.Errorf("it took %s, and the lease is %s", took, row.free)
 				}
 			})
 		})

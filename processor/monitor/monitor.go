@@ -398,8 +398,8 @@ func (m *Monitor) Ready() (reasons []string) {
 	state := m.state
 	state.connections = make(map[string]*connection, len(m.state.connections))
 	for name, c := range m.state.connections {
-		one := *c
-		state.connections[name] = &one
+		copied := *c
+		state.connections[name] = &copied
 	}
 	m.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(state.connections)) {

@@ -47,8 +47,8 @@ func TestStorage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var s storage
-			for _, one := range c.samples {
-				s.add(time.Unix(0, 0).Add(time.Duration(one.minute)*time.Minute), Usage{Log: 7, Limits: one.limits})
+			for _, sample := range c.samples {
+				s.add(time.Unix(0, 0).Add(time.Duration(sample.minute)*time.Minute), Usage{Log: 7, Limits: sample.limits})
 			}
 			got := "none"
 			if now := s.status(); now != nil {

@@ -27,21 +27,21 @@ func Gather(t testing.TB, m *monitor.Monitor) Metrics {
 	}
 	values := make(Metrics)
 	for _, f := range families {
-		for _, one := range f.Metric {
+		for _, metric := range f.Metric {
 			labels := ""
-			for _, l := range one.Label {
+			for _, l := range metric.Label {
 				if l.GetName() != "database" {
 					labels += fmt.Sprintf("{%s=%s}", l.GetName(), l.GetValue())
 				} else if l.GetValue() != "main" {
 					t.Errorf("%s is of database %s", f.GetName(), l.GetValue())
 				}
 			}
-			if h := one.Histogram; h != nil {
+			if h := metric.Histogram; h != nil {
 				values[f.GetName()+"_count"+labels] = float64(h.GetSampleCount())
 				values[f.GetName()+"_sum"+labels] = h.GetSampleSum()
 				continue
 			}
-			values[f.GetName()+labels] = one.Counter.GetValue() + one.Gauge.GetValue()
+			values[f.GetName()+labels] = metric.Counter.GetValue() + metric.Gauge.GetValue()
 		}
 	}
 	return values

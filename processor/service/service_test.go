@@ -154,8 +154,8 @@ func TestReplyTooLarge(t *testing.T) {
 		t.Helper()
 		var reply struct{ Results []struct{ Code int } }
 		w.Check(json.Unmarshal(r.Body, &reply))
-		for _, one := range reply.Results {
-			codes = append(codes, one.Code)
+		for _, result := range reply.Results {
+			codes = append(codes, result.Code)
 		}
 		return codes
 	}

@@ -128,7 +128,7 @@ func (e *endpoints) stats() (all []*micro.EndpointStats) {
 		data = nil
 	}
 	for _, info := range e.infos {
-		one := &micro.EndpointStats{Name: info.Name, Subject: info.Subject, QueueGroup: info.QueueGroup, Data: data}
+		stats := &micro.EndpointStats{Name: info.Name, Subject: info.Subject, QueueGroup: info.QueueGroup, Data: data}
 		operations := e.operations[info.Name]
 		var last replyError
 		for i := range e.served {
@@ -137,20 +137,20 @@ func (e *endpoints) stats() (all []*micro.EndpointStats) {
 				continue
 			}
 			requests, failed := e.Operations.sum(i)
-			one.NumRequests += int(requests)
-			one.NumErrors += int(failed)
-			one.ProcessingTime += time.Duration(e.served[i].took.Load())
+			stats.NumRequests += int(requests)
+			stats.NumErrors += int(failed)
+			stats.ProcessingTime += time.Duration(e.served[i].took.Load())
 			if newest := e.served[i].lastError.Load(); newest != nil && newest.at.After(last.at) {
 				last = *newest
 			}
 		}
 		if last.fault != nil {
-			one.LastError = fmt.Sprintf("%d:%s", last.fault.Code, last.fault)
+			stats.LastError = fmt.Sprintf("%d:%s", last.fault.Code, last.fault)
 		}
-		if one.NumRequests > 0 {
-			one.AverageProcessingTime = one.ProcessingTime / time.Duration(one.NumRequests)
+		if stats.NumRequests > 0 {
+			stats.AverageProcessingTime = stats.ProcessingTime / time.Duration(stats.NumRequests)
 		}
-		all = append(all, one)
+		all = append(all, stats)
 	}
 	return all
 }

@@ -157,12 +157,12 @@ func (s *conversation) showReply(r processortest.Reply) string {
 	if json.Unmarshal(r.Body, &list) == nil && list.Results != nil || list.Events != nil {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%d with %d\n", r.Code, len(list.Results)+len(list.Events))
-		for i, one := range append(list.Results, list.Events...) {
+		for i, element := range append(list.Results, list.Events...) {
 			if i == 10 {
 				b.WriteString("…\n")
 				break
 			}
-			b.WriteString(shorten(string(one)) + "\n")
+			b.WriteString(shorten(string(element)) + "\n")
 		}
 		if list.Cursor != "" {
 			s.last = list.Cursor

@@ -37,7 +37,7 @@ func (s *Store) Create(ctx context.Context) (schema.Snapshot, error) {
 	} else if err != nil {
 		return schema.Snapshot{}, fmt.Errorf("the projection is not sound, remove it and fold the log again: %w", err)
 	}
-	one := storedSnapshot{cursor: cursor, stream: s.log.Identity(), Snapshot: schema.Snapshot{Seq: cursor.Seq,
+	snap := storedSnapshot{cursor: cursor, stream: s.log.Identity(), Snapshot: schema.Snapshot{Seq: cursor.Seq,
 		LogTime: cursor.Time, Digest: digest.String(), Created: s.Now(), Format: cursor.Format}}
 	existing, ok, err := s.describe(ctx, cursor.Seq)
 	if err == nil && ok && existing.Sound {
@@ -57,13 +57,13 @@ func (s *Store) Create(ctx context.Context) (schema.Snapshot, error) {
 	if err != nil {
 		return schema.Snapshot{}, fmt.Errorf("snapshot %d: %w", cursor.Seq, err)
 	}
-	if err := s.fill(ctx, store, &one, checkpoint); err != nil {
+	if err := s.fill(ctx, store, &snap, checkpoint); err != nil {
 		// Remove the unfinished snapshot.
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		return schema.Snapshot{}, errors.Join(err, s.remove(cleanup, cursor.Seq))
 	}
-	return one.Snapshot, nil
+	return snap.Snapshot, nil
 }
 
 // checkSpace returns an error if the snapshot could fill the disk: it is stored, and stored
@@ -86,8 +86,8 @@ const cleanupTimeout = 5 * time.Second
 
 // fill writes a checkpoint to its store, reads it back, and only then marks it sound. The
 // archive goes through a pipe, so memory does not grow with it.
-func (s *Store) fill(ctx context.Context, store jetstream.ObjectStore, one *storedSnapshot, checkpoint string) error {
-	meta, err := one.meta()
+func (s *Store) fill(ctx context.Context, store jetstream.ObjectStore, snap *storedSnapshot, checkpoint string) error {
+	meta, err := snap.meta()
 	if err != nil {
 		return err
 	}
@@ -104,11 +104,11 @@ func (s *Store) fill(ctx context.Context, store jetstream.ObjectStore, one *stor
 	_ = r.Close()
 	writing.Wait()
 	if err != nil {
-		return fmt.Errorf("store snapshot %d: %w", one.Seq, err)
+		return fmt.Errorf("store snapshot %d: %w", snap.Seq, err)
 	}
-	if err := s.readBack(ctx, store, *one, openCopy); err != nil {
+	if err := s.readBack(ctx, store, *snap, openCopy); err != nil {
 		return err
 	}
-	one.Bytes, one.Sound = info.Size, true
-	return one.updateMeta(ctx, store)
+	snap.Bytes, snap.Sound = info.Size, true
+	return snap.updateMeta(ctx, store)
 }

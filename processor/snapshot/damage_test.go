@@ -127,9 +127,9 @@ func TestStartWithDamagedSnapshot(t *testing.T) {
 					verifies(w, newest, false)
 				}
 				w.Want(201, "snapshot.create", "")
-				for _, one := range w.SnapshotList() {
-					if !one.Sound || one.Seq == newest {
-						t.Errorf("%+v is kept", one)
+				for _, snap := range w.SnapshotList() {
+					if !snap.Sound || snap.Seq == newest {
+						t.Errorf("%+v is kept", snap)
 					}
 				}
 			})

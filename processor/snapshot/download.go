@@ -26,14 +26,14 @@ import (
 // for stallTimeout fails, with the reason as far as JetStream tells it.
 
 // readBack is download, and removes the directory afterwards.
-func (s *Store) readBack(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, read readFunc) error {
+func (s *Store) readBack(ctx context.Context, store jetstream.ObjectStore, snap storedSnapshot, read readFunc) error {
 	defer func() { _ = s.fs.RemoveAll(verifyDir(s.dir)) }()
-	return s.download(ctx, store, one, read)
+	return s.download(ctx, store, snap, read)
 }
 
 // download unpacks a snapshot to verifyDir and compares its cursor and digest with
 // the metadata. It fails only if it makes no progress for stallTimeout.
-func (s *Store) download(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, read readFunc) error {
+func (s *Store) download(ctx context.Context, store jetstream.ObjectStore, snap storedSnapshot, read readFunc) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	unanswered := time.AfterFunc(stallTimeout, func() {
@@ -42,22 +42,22 @@ func (s *Store) download(ctx context.Context, store jetstream.ObjectStore, one s
 	object, err := store.Get(pollContext{ctx}, objectName)
 	unanswered.Stop()
 	if err != nil {
-		return fmt.Errorf("read snapshot %d: %w", one.Seq, cmp.Or(context.Cause(ctx), err))
+		return fmt.Errorf("read snapshot %d: %w", snap.Seq, cmp.Or(context.Cause(ctx), err))
 	}
 	// Reads to the end of the object, where its checksum is compared.
 	dir := verifyDir(s.dir)
 	if err := errors.Join(projections.ReadArchive(&objectReader{ctx: ctx, store: store, object: object}, s.fs, dir), object.Close()); err != nil {
-		return fmt.Errorf("read snapshot %d: %w", one.Seq, err)
+		return fmt.Errorf("read snapshot %d: %w", snap.Seq, err)
 	}
 	cursor, digest, err := read(ctx, s.fs, dir)
-	want := one.cursor
+	want := snap.cursor
 	switch {
 	case err != nil:
-		return fmt.Errorf("snapshot %d: %w", one.Seq, err)
-	case cursor != want || cursor.Stream != one.stream:
-		return fmt.Errorf("snapshot %d holds %+v, and should hold %+v", one.Seq, cursor, want)
-	case digest.String() != one.Digest:
-		return fmt.Errorf("snapshot %d has the digest %s, and should have %s", one.Seq, digest, one.Digest)
+		return fmt.Errorf("snapshot %d: %w", snap.Seq, err)
+	case cursor != want || cursor.Stream != snap.stream:
+		return fmt.Errorf("snapshot %d holds %+v, and should hold %+v", snap.Seq, cursor, want)
+	case digest.String() != snap.Digest:
+		return fmt.Errorf("snapshot %d has the digest %s, and should have %s", snap.Seq, digest, snap.Digest)
 	}
 	return nil
 }
@@ -156,55 +156,55 @@ func read(fs vfs.FS, dir string, digestOf func(*projections.Store) (projections.
 // not sound. An error means that it could not be verified; ErrNoSnapshot that there is
 // none at seq. The caller holds Making.
 func (s *Store) Verify(ctx context.Context, seq uint64) (schema.Snapshot, error) {
-	one, ok, err := s.describe(ctx, seq)
+	snap, ok, err := s.describe(ctx, seq)
 	if err != nil {
-		return one.Snapshot, err
+		return snap.Snapshot, err
 	}
-	if !ok || one.stream != "" && !s.log.Continues(one.stream) {
-		return one.Snapshot, ErrNoSnapshot
+	if !ok || snap.stream != "" && !s.log.Continues(snap.stream) {
+		return snap.Snapshot, ErrNoSnapshot
 	}
-	if one.Fault != "" {
-		return one.Snapshot, nil
+	if snap.Fault != "" {
+		return snap.Snapshot, nil
 	}
-	return s.check(ctx, one, verifyProjection)
+	return s.check(ctx, snap, verifyProjection)
 }
 
 // check is Verify of a described snapshot.
-func (s *Store) check(ctx context.Context, one storedSnapshot, read readFunc) (schema.Snapshot, error) {
-	store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))
+func (s *Store) check(ctx context.Context, snap storedSnapshot, read readFunc) (schema.Snapshot, error) {
+	store, err := s.js.ObjectStore(ctx, s.bucket(snap.Seq))
 	if err != nil {
-		return one.Snapshot, fmt.Errorf("snapshot %d: %w", one.Seq, err)
+		return snap.Snapshot, fmt.Errorf("snapshot %d: %w", snap.Seq, err)
 	}
-	fault := s.readBack(ctx, store, one, read)
+	fault := s.readBack(ctx, store, snap, read)
 	if ctx.Err() != nil {
-		return one.Snapshot, ctx.Err()
+		return snap.Snapshot, ctx.Err()
 	}
 	// An unreachable object store or a full disk does not make it damaged.
 	if unreachable(fault) || eventlog.Transient(fault) || errors.Is(fault, nats.ErrConnectionClosed) {
-		return one.Snapshot, fault
+		return snap.Snapshot, fault
 	}
-	if one.Sound = fault == nil; fault != nil {
-		one.Fault = fault.Error()
-		if err := one.updateMeta(ctx, store); err != nil {
-			return one.Snapshot, fmt.Errorf("it is not sound (%w), which could not be noted: %w", fault, err)
+	if snap.Sound = fault == nil; fault != nil {
+		snap.Fault = fault.Error()
+		if err := snap.updateMeta(ctx, store); err != nil {
+			return snap.Snapshot, fmt.Errorf("it is not sound (%w), which could not be noted: %w", fault, err)
 		}
 	}
-	return one.Snapshot, nil
+	return snap.Snapshot, nil
 }
 
 // Restore replaces the projection, which must not be open, with a snapshot, unless fits
 // returns an error for its cursor. On an error the projection stays, but for one between
 // the removal and the rename, after which the next start folds the log or restores again.
-func (s *Store) Restore(ctx context.Context, one storedSnapshot, fits func(projections.Cursor) error) error {
+func (s *Store) Restore(ctx context.Context, snap storedSnapshot, fits func(projections.Cursor) error) error {
 	defer func() { _ = s.fs.RemoveAll(verifyDir(s.dir)) }()
-	store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))
+	store, err := s.js.ObjectStore(ctx, s.bucket(snap.Seq))
 	if err != nil {
-		return fmt.Errorf("snapshot %d: %w", one.Seq, err)
+		return fmt.Errorf("snapshot %d: %w", snap.Seq, err)
 	}
-	if err := s.download(ctx, store, one, openCopy); err != nil {
+	if err := s.download(ctx, store, snap, openCopy); err != nil {
 		return err
 	}
-	if err := fits(one.cursor); err != nil {
+	if err := fits(snap.cursor); err != nil {
 		return err
 	}
 	return errors.Join(s.fs.RemoveAll(s.dir), s.fs.Rename(verifyDir(s.dir), s.dir))

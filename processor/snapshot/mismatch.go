@@ -31,9 +31,9 @@ func (s *Store) checkLog(ctx context.Context, cursor projections.Cursor) error {
 	if err != nil {
 		return err
 	}
-	for _, one := range all {
-		if one.lost && relic == "" {
-			relic = fmt.Sprintf("the snapshot at event %d", one.Seq)
+	for _, snap := range all {
+		if snap.lost && relic == "" {
+			relic = fmt.Sprintf("the snapshot at event %d", snap.Seq)
 		}
 	}
 	if relic == "" {
@@ -97,9 +97,9 @@ func (s *Store) checkEnd(ctx context.Context, cursor projections.Cursor, o Confi
 	if err != nil {
 		return err
 	}
-	for _, one := range all {
-		if one.lost && !one.givenUp && one.stream == l.Identity() {
-			reached = reached.Further(eventlog.Extent{Seq: one.Seq, Judged: one.cursor.Mutations, By: fmt.Sprintf("the snapshot at %d", one.Seq)})
+	for _, snap := range all {
+		if snap.lost && !snap.givenUp && snap.stream == l.Identity() {
+			reached = reached.Further(eventlog.Extent{Seq: snap.Seq, Judged: snap.cursor.Mutations, By: fmt.Sprintf("the snapshot at %d", snap.Seq)})
 		}
 	}
 	err = reached.AwaitEnd(ctx, l.DB.LogStream(), !o.Alone, func() (uint64, error) {

@@ -97,12 +97,12 @@ func rebuildProjection(ctx context.Context, log *eventlog.Log, snapshots *Store,
 	var faults []string
 	// From the newest on. One that cannot be restored is reported and passed over: an older
 	// one costs a longer fold.
-	for _, one := range all {
-		err := errors.New(one.Fault)
-		if one.Sound {
+	for _, snap := range all {
+		err := errors.New(snap.Fault)
+		if snap.Sound {
 			o.Doing("restoring snapshots")
-			if err = snapshots.Restore(ctx, one, func(projections.Cursor) error { return nil }); err == nil {
-				o.Events(observe.ProjectionRestored{Seq: one.Seq})
+			if err = snapshots.Restore(ctx, snap, func(projections.Cursor) error { return nil }); err == nil {
+				o.Events(observe.ProjectionRestored{Seq: snap.Seq})
 				store, err := projections.Open(o.Dir, o.Projection)
 				if err != nil {
 					return nil, err
@@ -113,8 +113,8 @@ func rebuildProjection(ctx context.Context, log *eventlog.Log, snapshots *Store,
 				return nil, err
 			}
 		}
-		o.Events(observe.SnapshotUnusable{Seq: one.Seq, Err: err})
-		faults = append(faults, fmt.Sprintf("%d: %v", one.Seq, err))
+		o.Events(observe.SnapshotUnusable{Seq: snap.Seq, Err: err})
+		faults = append(faults, fmt.Sprintf("%d: %v", snap.Seq, err))
 	}
 	// The log alone is not enough: its beginning is in no snapshot that can be read.
 	if first > 1 {

@@ -50,8 +50,8 @@ func TestSnapshotRequests(t *testing.T) {
 	if got := w.Want(200, "snapshot.verify."+seq, ""); !strings.Contains(string(got.Body), `"sound":false,"fault":"`) {
 		t.Errorf("poison is %s", got.Body)
 	}
-	if one := w.SnapshotList()[0]; one.Sound || one.Fault == "" {
-		t.Errorf("afterwards it is listed as %+v", one)
+	if snap := w.SnapshotList()[0]; snap.Sound || snap.Fault == "" {
+		t.Errorf("afterwards it is listed as %+v", snap)
 	}
 	// Two are kept.
 	for i := range 3 {

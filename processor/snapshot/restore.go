@@ -39,15 +39,15 @@ func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Config, seq 
 	if err != nil {
 		return schema.Snapshot{}, err
 	}
-	for i, one := range candidates {
+	for i, snap := range candidates {
 		why, refused := "", false
-		err = s.Restore(ctx, one, func(cursor projections.Cursor) (err error) {
+		err = s.Restore(ctx, snap, func(cursor projections.Cursor) (err error) {
 			why, err = logMismatch(ctx, c, o.Config, cursor)
 			switch {
 			case err != nil || why == "":
 				return err
 			case !newLog:
-				err = fmt.Errorf("snapshot %d does not match the log: %s; restore the log, or start a new one from the snapshot with --new-log", one.Seq, why)
+				err = fmt.Errorf("snapshot %d does not match the log: %s; restore the log, or start a new one from the snapshot with --new-log", snap.Seq, why)
 			default:
 				err = vacant()
 			}
@@ -56,14 +56,14 @@ func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Config, seq 
 		})
 		switch {
 		case err == nil && why != "":
-			return s.replaceLog(ctx, c, one.Snapshot, o)
+			return s.replaceLog(ctx, c, snap.Snapshot, o)
 		case err == nil:
-			return one.Snapshot, nil
+			return snap.Snapshot, nil
 		// An older snapshot would not help, or there is none.
 		case refused || unreachable(err) || ctx.Err() != nil || i == len(candidates)-1:
-			return one.Snapshot, err
+			return snap.Snapshot, err
 		}
-		o.Events(observe.SnapshotUnusable{Seq: one.Seq, Err: err})
+		o.Events(observe.SnapshotUnusable{Seq: snap.Seq, Err: err})
 	}
 	return schema.Snapshot{}, nil
 }
@@ -75,12 +75,12 @@ func (s *Store) choose(ctx context.Context, seq uint64) (candidates []storedSnap
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range all {
+	for _, snap := range all {
 		switch {
-		case one.Seq == seq && !one.Sound:
-			return nil, fmt.Errorf("snapshot %d is not sound: %s", one.Seq, one.Fault)
-		case one.Sound && (seq == 0 || one.Seq == seq):
-			candidates = append(candidates, one)
+		case snap.Seq == seq && !snap.Sound:
+			return nil, fmt.Errorf("snapshot %d is not sound: %s", snap.Seq, snap.Fault)
+		case snap.Sound && (seq == 0 || snap.Seq == seq):
+			candidates = append(candidates, snap)
 		}
 	}
 	switch {

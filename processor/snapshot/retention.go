@@ -114,7 +114,7 @@ func (k *Retention) first(ctx context.Context) time.Duration {
 
 // setNewest keeps the newest sound snapshot, for metrics.
 func (k *Retention) setNewest(newestFirst []schema.Snapshot) {
-	if i := slices.IndexFunc(newestFirst, func(one schema.Snapshot) bool { return one.Sound }); i >= 0 {
+	if i := slices.IndexFunc(newestFirst, func(snap schema.Snapshot) bool { return snap.Sound }); i >= 0 {
 		k.Newest.Store(&newestFirst[i])
 	}
 }
@@ -161,7 +161,7 @@ func (k *Retention) refresh(ctx context.Context) (sound []schema.Snapshot, err e
 		return nil, err
 	}
 	cursor := k.Store.Cursor()
-	newest := slices.IndexFunc(all, func(one storedSnapshot) bool { return one.Sound })
+	newest := slices.IndexFunc(all, func(snap storedSnapshot) bool { return snap.Sound })
 	fresh := newest >= 0 && !k.Stale && max(cursor.Last, cursor.Padded) <= all[newest].Seq
 	if fresh && k.Config.Retain > 0 {
 		// Check it again: the log is trimmed because of it.
@@ -219,19 +219,19 @@ func (k *Retention) drop(ctx context.Context, all []storedSnapshot) (kept []sche
 		}
 		return 1
 	})
-	for _, one := range all {
-		old := k.Config.Retain > 0 && one.Created < k.Clock.Millis()-k.Config.Retain.Milliseconds()
+	for _, snap := range all {
+		old := k.Config.Retain > 0 && snap.Created < k.Clock.Millis()-k.Config.Retain.Milliseconds()
 		switch {
-		case one.Sound && (len(kept) == 0 || len(kept) < keepSnapshots && !old):
-			kept = append(kept, one.Snapshot)
+		case snap.Sound && (len(kept) == 0 || len(kept) < keepSnapshots && !old):
+			kept = append(kept, snap.Snapshot)
 			continue
-		case one.lost && (len(kept) == 0 || len(kept) < keepSnapshots && !old):
+		case snap.lost && (len(kept) == 0 || len(kept) < keepSnapshots && !old):
 			continue
 		}
-		if err := k.Snapshots.remove(ctx, one.Seq); err != nil {
+		if err := k.Snapshots.remove(ctx, snap.Seq); err != nil {
 			return nil, err
 		}
-		k.Config.Events(observe.SnapshotRemoved{Seq: one.Seq})
+		k.Config.Events(observe.SnapshotRemoved{Seq: snap.Seq})
 	}
 	k.setNewest(kept)
 	return kept, nil

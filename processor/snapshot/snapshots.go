@@ -101,9 +101,9 @@ func (s *Store) bucket(seq uint64) string {
 func (s *Store) List(ctx context.Context) ([]schema.Snapshot, error) {
 	all, err := s.all(ctx)
 	list := make([]schema.Snapshot, 0, len(all))
-	for _, one := range all {
-		if one.stream == "" || s.log.Continues(one.stream) {
-			list = append(list, one.Snapshot)
+	for _, snap := range all {
+		if snap.stream == "" || s.log.Continues(snap.stream) {
+			list = append(list, snap.Snapshot)
 		}
 	}
 	return list, err
@@ -131,17 +131,17 @@ func (s *Store) all(ctx context.Context) (all []storedSnapshot, err error) {
 	var asking sync.WaitGroup // concurrently: a damaged stream may not reply
 	for i, seq := range seqs {
 		asking.Go(func() {
-			one, ok, err := s.describe(ctx, seq)
+			snap, ok, err := s.describe(ctx, seq)
 			if err != nil {
-				one = storedSnapshot{Snapshot: schema.Snapshot{Seq: seq, Fault: "it cannot be read now: " + err.Error()}, unreadable: err}
+				snap = storedSnapshot{Snapshot: schema.Snapshot{Seq: seq, Fault: "it cannot be read now: " + err.Error()}, unreadable: err}
 			}
-			described[i], there[i] = one, ok || err != nil
+			described[i], there[i] = snap, ok || err != nil
 		})
 	}
 	asking.Wait()
-	for i, one := range described {
+	for i, snap := range described {
 		if there[i] {
-			all = append(all, one)
+			all = append(all, snap)
 		}
 	}
 	return all, ctx.Err()
@@ -151,9 +151,9 @@ func (s *Store) all(ctx context.Context) (all []storedSnapshot, err error) {
 // is none.
 func Newest(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName) (seq uint64, err error) {
 	all, err := (&Store{db: db, js: js}).all(ctx)
-	for _, one := range all {
-		if one.Sound {
-			return one.Seq, err
+	for _, snap := range all {
+		if snap.Sound {
+			return snap.Seq, err
 		}
 	}
 	return 0, err
@@ -167,7 +167,7 @@ func EachHeld(ctx context.Context, js jetstream.JetStream, db schema.DatabaseNam
 	if err != nil {
 		return 0, err
 	}
-	i := slices.IndexFunc(all, func(one storedSnapshot) bool { return one.Sound && ofLog(one.stream) })
+	i := slices.IndexFunc(all, func(snap storedSnapshot) bool { return snap.Sound && ofLog(snap.stream) })
 	if i < 0 {
 		return 0, nil
 	}
@@ -186,70 +186,70 @@ func (s *Store) readable(ctx context.Context) (all []storedSnapshot, err error) 
 	if all, err = s.all(ctx); err != nil {
 		return nil, err
 	}
-	for _, one := range all {
-		if one.unreadable != nil {
-			return nil, fmt.Errorf("snapshot %d: %w", one.Seq, one.unreadable)
+	for _, snap := range all {
+		if snap.unreadable != nil {
+			return nil, fmt.Errorf("snapshot %d: %w", snap.Seq, snap.unreadable)
 		}
 	}
 	return all, nil
 }
 
 // describe reads the metadata of the snapshot at seq; ok is false if there is none.
-func (s *Store) describe(ctx context.Context, seq uint64) (one storedSnapshot, ok bool, err error) {
-	one.Seq = seq
+func (s *Store) describe(ctx context.Context, seq uint64) (snap storedSnapshot, ok bool, err error) {
+	snap.Seq = seq
 	store, err := s.js.ObjectStore(ctx, s.bucket(seq))
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return one, false, nil
+		return snap, false, nil
 	} else if err != nil {
-		return one, false, err
+		return snap, false, err
 	}
 	info, err := store.GetInfo(ctx, objectName)
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		one.Fault = "it was never finished, or its stream is damaged"
-		return one, true, nil
+		snap.Fault = "it was never finished, or its stream is damaged"
+		return snap, true, nil
 	} else if err != nil && !errors.Is(err, jetstream.ErrBadObjectMeta) {
-		return one, false, err
+		return snap, false, err
 	}
 	if err == nil {
-		one.stream, one.givenUp = info.Metadata[metaStream], info.Metadata[metaGivenUp] != ""
-		err = errors.Join(json.Unmarshal([]byte(info.Metadata[metaSnapshot]), &one.Snapshot), json.Unmarshal([]byte(info.Metadata[metaCursor]), &one.cursor))
+		snap.stream, snap.givenUp = info.Metadata[metaStream], info.Metadata[metaGivenUp] != ""
+		err = errors.Join(json.Unmarshal([]byte(info.Metadata[metaSnapshot]), &snap.Snapshot), json.Unmarshal([]byte(info.Metadata[metaCursor]), &snap.cursor))
 	}
-	if err != nil || one.Seq != seq {
-		one.Snapshot = schema.Snapshot{Seq: seq, Fault: "its metadata is not that of a snapshot of lapse"}
-		return one, true, nil
+	if err != nil || snap.Seq != seq {
+		snap.Snapshot = schema.Snapshot{Seq: seq, Fault: "its metadata is not that of a snapshot of lapse"}
+		return snap, true, nil
 	}
-	one.Bytes = info.Size
-	if one.Sound && s.log != nil {
+	snap.Bytes = info.Size
+	if snap.Sound && s.log != nil {
 		why := "it is of another"
-		if s.log.Continues(one.stream) {
-			if why, err = Mismatch(ctx, s.log, one.cursor); errors.Is(err, eventlog.ErrGap) {
+		if s.log.Continues(snap.stream) {
+			if why, err = Mismatch(ctx, s.log, snap.cursor); errors.Is(err, eventlog.ErrGap) {
 				why, err = err.Error(), nil
 			}
 		}
 		if err != nil {
-			return one, false, err
+			return snap, false, err
 		}
 		if why != "" {
-			one.lost, one.Sound, one.Fault = true, false, "it does not match the log: "+why
+			snap.lost, snap.Sound, snap.Fault = true, false, "it does not match the log: "+why
 		}
 	}
-	return one, true, nil
+	return snap, true, nil
 }
 
 // giveUp marks the snapshots of lost events as given up, so that later starts do not
 // reject the log because of them.
 func (s *Store) giveUp(ctx context.Context, all []storedSnapshot) error {
-	for _, one := range all {
-		if !one.lost || one.givenUp || one.stream != s.log.Identity() {
+	for _, snap := range all {
+		if !snap.lost || snap.givenUp || snap.stream != s.log.Identity() {
 			continue
 		}
-		store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))
+		store, err := s.js.ObjectStore(ctx, s.bucket(snap.Seq))
 		if err == nil {
-			one.givenUp, one.Sound, one.Fault = true, true, "" // as it was
-			err = one.updateMeta(ctx, store)
+			snap.givenUp, snap.Sound, snap.Fault = true, true, "" // as it was
+			err = snap.updateMeta(ctx, store)
 		}
 		if err != nil {
-			return fmt.Errorf("snapshot %d: %w", one.Seq, err)
+			return fmt.Errorf("snapshot %d: %w", snap.Seq, err)
 		}
 	}
 	return nil
@@ -259,23 +259,23 @@ func (s *Store) giveUp(ctx context.Context, all []storedSnapshot) error {
 var ErrBusy = errors.New("a snapshot is being made or verified: try again when that is done")
 
 // updateMeta writes the object's metadata.
-func (one *storedSnapshot) updateMeta(ctx context.Context, store jetstream.ObjectStore) error {
-	meta, err := one.meta()
+func (snap *storedSnapshot) updateMeta(ctx context.Context, store jetstream.ObjectStore) error {
+	meta, err := snap.meta()
 	if err != nil {
 		return err
 	}
 	return store.UpdateMeta(ctx, objectName, meta)
 }
 
-func (one *storedSnapshot) meta() (jetstream.ObjectMeta, error) {
-	snapshot, err := json.Marshal(one.Snapshot)
+func (snap *storedSnapshot) meta() (jetstream.ObjectMeta, error) {
+	snapshot, err := json.Marshal(snap.Snapshot)
 	if err != nil {
 		return jetstream.ObjectMeta{}, err
 	}
-	cursor, err := json.Marshal(one.cursor)
+	cursor, err := json.Marshal(snap.cursor)
 	meta := jetstream.ObjectMeta{Name: objectName, Metadata: map[string]string{
-		metaStream: one.stream, metaSnapshot: string(snapshot), metaCursor: string(cursor)}}
-	if one.givenUp {
+		metaStream: snap.stream, metaSnapshot: string(snapshot), metaCursor: string(cursor)}}
+	if snap.givenUp {
 		meta.Metadata[metaGivenUp] = "lost"
 	}
 	return meta, err

@@ -41,14 +41,14 @@ func files(w *processortest.Wire) map[string][]byte {
 	filesOf(w, w.Options.Projection.FS, w.Options.Dir, all)
 	list, err := w.Inside().Retention.Snapshots.List(w.Ctx())
 	w.Check(err)
-	for _, one := range list {
+	for _, snap := range list {
 		mem := vfs.NewMem()
 		var object jetstream.ObjectResult
-		withObject(w, one.Seq, func(s jetstream.ObjectStore) {
+		withObject(w, snap.Seq, func(s jetstream.ObjectStore) {
 			object, err = s.Get(w.Ctx(), snapshot.ObjectName)
 			w.Check(err)
 		})
-		dir := fmt.Sprintf("snapshot%d", one.Seq)
+		dir := fmt.Sprintf("snapshot%d", snap.Seq)
 		w.Check(projections.ReadArchive(object, mem, dir))
 		filesOf(w, mem, dir, all)
 	}

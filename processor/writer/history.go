@@ -138,22 +138,22 @@ func (p *Proposal) recall(ctx context.Context, w *Writer, want []wanted) {
 	before := p.read
 	p.read = make(map[*schema.Mutation]recalled, len(want))
 	bytes := 0
-	for _, one := range want {
-		if _, ok := p.read[one.mutation]; ok {
+	for _, item := range want {
+		if _, ok := p.read[item.mutation]; ok {
 			continue
 		}
-		r, ok := before[one.mutation]
+		r, ok := before[item.mutation]
 		switch {
 		case bytes > recallBytes && !p.Batch.Atomic:
 			return // the others are read when the machine wants them
 		case bytes > recallBytes:
 			r = recalled{fault: machine.TooMuchRead()}
-		case !ok || one == want[0]:
-			r = recalled{seq: one.seq, reads: r.reads + 1}
-			r.readFrom(ctx, w, one.mutation)
+		case !ok || item == want[0]:
+			r = recalled{seq: item.seq, reads: r.reads + 1}
+			r.readFrom(ctx, w, item.mutation)
 		}
 		bytes += r.size()
-		p.read[one.mutation] = r
+		p.read[item.mutation] = r
 	}
 }
 

@@ -20,10 +20,10 @@ func TestBatchAfterPolicyChange(t *testing.T) {
 		before := w.End()
 		release := w.HoldWriter()
 		var asked sync.WaitGroup
-		for _, one := range [][2]string{{"document.create.c.a", `{}`}, {"collection.replace.c", `{"defaultTtl":5}`}, {"batch.c", `{"operations":[{"op":"create","id":"b","body":{}}]}`}} {
+		for _, request := range [][2]string{{"document.create.c.a", `{}`}, {"collection.replace.c", `{"defaultTtl":5}`}, {"batch.c", `{"operations":[{"op":"create","id":"b","body":{}}]}`}} {
 			asked.Go(func() {
-				if r := w.Ask(one[0], one[1]); r.Code >= 300 {
-					t.Errorf("%s: %s", one[0], r)
+				if r := w.Ask(request[0], request[1]); r.Code >= 300 {
+					t.Errorf("%s: %s", request[0], r)
 				}
 			})
 			synctest.Wait()

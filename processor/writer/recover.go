@@ -245,11 +245,11 @@ func (t *Term) abandon(fault *schema.Error) {
 func (t *Term) refuseRetries(fault *schema.Error) int {
 	refused := t.refuseDeferred(fault)
 	before := len(t.retry)
-	t.retry = slices.DeleteFunc(t.retry, func(one *Proposal) bool {
-		if one.Done != nil {
-			one.refuse(one.undecided(fault))
+	t.retry = slices.DeleteFunc(t.retry, func(p *Proposal) bool {
+		if p.Done != nil {
+			p.refuse(p.undecided(fault))
 		}
-		return one.Done != nil
+		return p.Done != nil
 	})
 	return refused + before - len(t.retry)
 }

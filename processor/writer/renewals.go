@@ -52,14 +52,14 @@ func (r *Renewals) note(m *machine.Machine, first int) {
 		if c == nil {
 			continue
 		}
-		one := renewal{machine.DocumentKey{Incarnation: c.Incarnation, ID: fact.ID}, fact.Seq, math.MinInt64, 0}
+		renewed := renewal{machine.DocumentKey{Incarnation: c.Incarnation, ID: fact.ID}, fact.Seq, math.MinInt64, 0}
 		switch {
 		case fact.Type.Renews():
 			deadline := fact.Prior.Deadline(c)
 			if deadline.Rule == schema.NoRule {
 				continue
 			}
-			one.at = deadline.At
+			renewed.at = deadline.At
 		case fact.Type == schema.CollectionReplaced:
 			// The term drains after it, so the projection has the previous policy.
 			if before, ok := m.Store.Collection(c.Name); !ok || !before.DefaultTTL.Prolonged(c.DefaultTTL) {
@@ -71,8 +71,8 @@ func (r *Renewals) note(m *machine.Machine, first int) {
 		if r.last == nil {
 			r.last = make(map[machine.DocumentKey]uint64)
 		}
-		r.last[one.key] = one.seq
-		r.all = append(r.all, one)
+		r.last[renewed.key] = renewed.seq
+		r.all = append(r.all, renewed)
 	}
 }
 
@@ -89,12 +89,12 @@ func (r *Renewals) folded(seq uint64, now, seconds int64) {
 	}
 	n := 0
 	for ; n < len(r.all) && r.all[n].seq <= seq; n++ {
-		one := r.all[n]
-		if r.last[one.key] == one.seq {
-			delete(r.last, one.key)
+		renewed := r.all[n]
+		if r.last[renewed.key] == renewed.seq {
+			delete(r.last, renewed.key)
 		}
-		if one.until = now + seconds; one.at <= one.until && one.key.ID != "" {
-			r.recent = append(r.recent, one)
+		if renewed.until = now + seconds; renewed.at <= renewed.until && renewed.key.ID != "" {
+			r.recent = append(r.recent, renewed)
 		}
 	}
 	if n == 0 {
@@ -173,7 +173,7 @@ func (r *Renewals) Missed(incarnation, seq uint64, now int64) bool {
 // passed at now; incarnation is as in Settle.
 func lapsed(all []renewal, incarnation, seq uint64, now int64) bool {
 	for i := len(all) - 1; i >= 0 && all[i].seq > seq; i-- {
-		if one := &all[i]; one.at <= now && (incarnation == 0 || one.key.Incarnation == incarnation) {
+		if renewed := &all[i]; renewed.at <= now && (incarnation == 0 || renewed.key.Incarnation == incarnation) {
 			return true
 		}
 	}

@@ -100,11 +100,11 @@ func constantOf(e ast.Expr, list bool) (constantSource, bool) {
 	case e.Kind() == ast.ListKind && list:
 		source := constantSource{list: true}
 		for _, element := range e.AsList().Elements() {
-			one, ok := constantOf(element, false)
+			member, ok := constantOf(element, false)
 			if !ok {
 				return source, false
 			}
-			source.members = append(source.members, one)
+			source.members = append(source.members, member)
 		}
 		return source, len(e.AsList().OptionalIndices()) == 0
 	}
@@ -132,8 +132,8 @@ func (c *condition) bind(params values.Value) ([]constant, *schema.Error) {
 				return true
 			})
 		}
-		for _, one := range source.members {
-			bound[i].add(one.resolve(params, &room))
+		for _, member := range source.members {
+			bound[i].add(member.resolve(params, &room))
 		}
 	}
 	if room < 0 {

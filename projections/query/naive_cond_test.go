@@ -439,12 +439,12 @@ func naiveOrderOf(x, y any) (order int, ok bool) {
 // naiveIsIn is x in y.
 func naiveIsIn(x, y naiveNode) naiveNode {
 	return naiveTest(naiveRelationPrec, naiveIn(x, naiveSumPrec)+" in "+naiveIn(y, naiveSumPrec), func(env naiveEnv) bool {
-		one, ok := x.value(env)
+		found, ok := x.value(env)
 		switch in := naiveValue(y, env).(type) {
 		case []any:
-			return ok && slices.ContainsFunc(in, func(element any) bool { return naiveEqual(one, element) })
+			return ok && slices.ContainsFunc(in, func(element any) bool { return naiveEqual(found, element) })
 		case map[string]any:
-			name, isName := one.(string)
+			name, isName := found.(string)
 			_, there := in[name]
 			return ok && isName && there
 		}

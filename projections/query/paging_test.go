@@ -109,9 +109,9 @@ func keys(m map[string]uint64) (all []string) {
 	return all
 }
 
-func count(all []string, one string) (n int) {
+func count(all []string, id string) (n int) {
 	for _, s := range all {
-		if s == one {
+		if s == id {
 			n++
 		}
 	}

@@ -105,7 +105,7 @@ func (p *planner) plan() (narrow []*access, ordered *access, err error) {
 	for _, a := range narrow {
 		if a.space == projections.ValueSpace {
 			a.exact = a.used == len(conjuncts) && !a.index.Lazy
-			a.single = len(a.spans) == 1 && a.spans[0].one
+			a.single = len(a.spans) == 1 && a.spans[0].single
 		}
 	}
 	if len(p.orderBy) != 1 {

@@ -44,7 +44,7 @@ func (s *selection) append(dst []byte, v values.Value) (out []byte, ok bool) {
 	}
 	start := len(dst)
 	object := v.Kind() == values.Object
-	one := func(child *selection, name []byte, value values.Value) {
+	add := func(child *selection, name []byte, value values.Value) {
 		before := len(dst)
 		if before > start+1 {
 			dst = append(dst, ',')
@@ -65,7 +65,7 @@ func (s *selection) append(dst []byte, v values.Value) (out []byte, ok bool) {
 		last := s.last(v)
 		v.Members(func(name []byte, value values.Value) bool {
 			if child, named := s.children[string(name)]; named && last[string(name)] == i {
-				one(child, name, value)
+				add(child, name, value)
 			}
 			i++
 			return true
@@ -75,7 +75,7 @@ func (s *selection) append(dst []byte, v values.Value) (out []byte, ok bool) {
 		dst = append(dst, '[')
 		v.Elements(func(element values.Value) bool {
 			if child, named := s.children[strconv.Itoa(i)]; named {
-				one(child, nil, element)
+				add(child, nil, element)
 			}
 			i++
 			return true

@@ -13,7 +13,7 @@ import (
 // byte for the kind, and kinds sort as their values do.
 type span struct {
 	lower, upper []byte
-	one          bool // it has only one key
+	single       bool // it has only one key
 }
 
 // cut cuts a key as an index does.
@@ -77,7 +77,7 @@ func union(spans []span) []span {
 	for _, s := range spans {
 		if n := len(out); n > 0 && (out[n-1].upper == nil || bytes.Compare(s.lower, out[n-1].upper) < 0) {
 			last := &out[n-1]
-			last.one = last.one && s.one && bytes.Equal(last.lower, s.lower)
+			last.single = last.single && s.single && bytes.Equal(last.lower, s.lower)
 			if ends(*last, s) {
 				last.upper = s.upper
 			}
@@ -97,7 +97,7 @@ func ends(a, b span) bool {
 // A range within a range of one key has one key, too.
 func intersect(a, b []span) (out []span) {
 	for len(a) > 0 && len(b) > 0 {
-		s := span{a[0].lower, a[0].upper, a[0].one || b[0].one}
+		s := span{a[0].lower, a[0].upper, a[0].single || b[0].single}
 		if bytes.Compare(b[0].lower, s.lower) > 0 {
 			s.lower = b[0].lower
 		}

@@ -33,8 +33,8 @@ func at(t *testing.T, schema string, path ...string) any {
 }
 
 func texts(list any) (texts []string) {
-	for _, one := range list.([]any) {
-		texts = append(texts, fmt.Sprint(one))
+	for _, element := range list.([]any) {
+		texts = append(texts, fmt.Sprint(element))
 	}
 	slices.Sort(texts)
 	return texts
@@ -89,8 +89,8 @@ func TestEventTypes(t *testing.T) {
 
 	// The schema Event lists each type.
 	var lines []string
-	for _, one := range at(t, "Event", "oneOf").([]any) {
-		kind := at(t, strings.TrimPrefix(one.(map[string]any)["$ref"].(string), "#/components/schemas/"), "properties", "type").(map[string]any)
+	for _, event := range at(t, "Event", "oneOf").([]any) {
+		kind := at(t, strings.TrimPrefix(event.(map[string]any)["$ref"].(string), "#/components/schemas/"), "properties", "type").(map[string]any)
 		if name, ok := kind["const"]; ok {
 			lines = append(lines, name.(string))
 		} else {
@@ -118,17 +118,17 @@ func TestMutationsAreDescribed(t *testing.T) {
 func TestErrors(t *testing.T) {
 	described := make(map[string]string)
 	var codes []string
-	for _, one := range at(t, "ErrorName", "oneOf").([]any) {
-		properties := one.(map[string]any)["properties"].(map[string]any)
+	for _, fault := range at(t, "ErrorName", "oneOf").([]any) {
+		properties := fault.(map[string]any)["properties"].(map[string]any)
 		code := fmt.Sprint(properties["code"].(map[string]any)["const"])
 		codes = append(codes, code)
 		name := properties["error"].(map[string]any)
-		if one, ok := name["const"]; ok {
-			described[one.(string)] = code
+		if constant, ok := name["const"]; ok {
+			described[constant.(string)] = code
 			continue
 		}
-		for _, one := range texts(name["enum"]) {
-			described[one] = code
+		for _, value := range texts(name["enum"]) {
+			described[value] = code
 		}
 	}
 	there := codedErrors(t)

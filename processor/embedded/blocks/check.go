@@ -262,9 +262,9 @@ func merge(spans []span) (merged []span) {
 	return merged
 }
 
-// covered reports whether merged spans contain all of one. O(log n): a log that was trimmed
+// covered reports whether merged spans contain all of wanted. O(log n): a log that was trimmed
 // message by message has many.
-func covered(merged []span, one span) bool {
-	i, _ := slices.BinarySearchFunc(merged, one.First, func(s span, seq uint64) int { return cmp.Compare(s.Last, seq) })
-	return i < len(merged) && merged[i].First <= one.First && one.Last <= merged[i].Last
+func covered(merged []span, wanted span) bool {
+	i, _ := slices.BinarySearchFunc(merged, wanted.First, func(s span, seq uint64) int { return cmp.Compare(s.Last, seq) })
+	return i < len(merged) && merged[i].First <= wanted.First && wanted.Last <= merged[i].Last
 }

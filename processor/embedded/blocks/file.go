@@ -56,12 +56,12 @@ func (c *check) summarize(name string, index uint32) (*summary, error) {
 	s := &summary{Index: index, bad: -1}
 	r := newReader(c.stream, index, buf, c.events)
 	for offset := 0; offset < len(buf); {
-		one, sound := r.at(offset)
+		rec, sound := r.at(offset)
 		if !sound {
 			return s, c.damaged(s, r, offset)
 		}
-		s.add(&one, r.isEvent(&one), c.events)
-		offset += one.bytes
+		s.add(&rec, r.isEvent(&rec), c.events)
+		offset += rec.bytes
 	}
 	return s, nil
 }
@@ -76,33 +76,33 @@ func (c *check) damaged(s *summary, r *reader, offset int) error {
 		if !found {
 			return nil
 		}
-		one, _ := r.at(at)
+		rec, _ := r.at(at)
 		s.sound = true
-		if !one.tomb {
-			s.later = max(s.later, one.seq)
+		if !rec.tomb {
+			s.later = max(s.later, rec.seq)
 		}
-		offset = at + one.bytes - 1
+		offset = at + rec.bytes - 1
 	}
 }
 
 // add adds a sound record. Of a log it also reads what explains gaps, and which mutations
 // were judged.
-func (s *summary) add(one *record, event bool, events string) {
+func (s *summary) add(rec *record, event bool, events string) {
 	s.Records++
-	if one.tomb || one.erased {
-		s.remove(one.seq)
+	if rec.tomb || rec.erased {
+		s.remove(rec.seq)
 		return
 	}
-	if one.seq <= s.Last {
+	if rec.seq <= s.Last {
 		return // NATS passes over it, too
 	}
 	var note noteOf
 	if event {
-		switch subject := one.subject[len(events):]; {
+		switch subject := rec.subject[len(events):]; {
 		case string(subject) == writerStarted, string(subject) == logTrimmed:
-			_ = json.Unmarshal(one.body, &note)
+			_ = json.Unmarshal(rec.body, &note)
 		}
-		if _, cause, ok := bytes.Cut(one.header, []byte(causeHeader)); ok {
+		if _, cause, ok := bytes.Cut(rec.header, []byte(causeHeader)); ok {
 			digits, _, _ := bytes.Cut(cause, []byte("\r\n"))
 			if n, err := strconv.ParseUint(string(digits), 10, 64); err == nil {
 				s.Judged = n
@@ -112,11 +112,11 @@ func (s *summary) add(one *record, event bool, events string) {
 	s.Trimmed = max(s.Trimmed, note.First)
 	switch {
 	case s.First == 0:
-		s.First, s.Lost = one.seq, note.Lost
-	case one.seq != s.Last+1 && (note.Lost == 0 || note.Lost > s.Last+1):
-		s.Gaps = append(s.Gaps, span{s.Last + 1, one.seq - 1})
+		s.First, s.Lost = rec.seq, note.Lost
+	case rec.seq != s.Last+1 && (note.Lost == 0 || note.Lost > s.Last+1):
+		s.Gaps = append(s.Gaps, span{s.Last + 1, rec.seq - 1})
 	}
-	s.Last = one.seq
+	s.Last = rec.seq
 }
 
 func (s *summary) remove(seq uint64) {

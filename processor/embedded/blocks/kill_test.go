@@ -172,8 +172,8 @@ func TestKnownFiles(t *testing.T) {
 	if again, _, err := update(); err != nil || *again != *first {
 		t.Errorf("then it is %+v, was %+v (%v)", again, first, err)
 	}
-	for _, one := range known.now {
-		one.Judged = 1 << 40 // which is not in the file
+	for _, summary := range known.now {
+		summary.Judged = 1 << 40 // which is not in the file
 	}
 	s.check(known.Save())
 	if again, _, err := update(); err != nil || again.Judged != 1<<40 {
@@ -211,8 +211,8 @@ func TestKnownFiles(t *testing.T) {
 	if n, want := settled(), len(blockFiles(t, s.dir))-1; n != want || want < 2 {
 		t.Errorf("%d files are known, want all %d but the last one", n, want)
 	}
-	for _, one := range known.now {
-		one.Judged = 1 << 40
+	for _, summary := range known.now {
+		summary.Judged = 1 << 40
 	}
 	s.check(known.Save())
 	s.stop()

@@ -55,9 +55,9 @@ func newReader(stream string, index uint32, buf []byte, events string) *reader {
 }
 
 // at reads the record at an offset, and reports whether there is a sound one.
-func (r *reader) at(offset int) (one record, sound bool) {
+func (r *reader) at(offset int) (rec record, sound bool) {
 	if len(r.buf)-offset < smallestRecord {
-		return one, false
+		return rec, false
 	}
 	length := binary.LittleEndian.Uint32(r.buf[offset:])
 	return r.sized(offset, int(length&^headerBit), length&headerBit != 0)
@@ -65,40 +65,40 @@ func (r *reader) at(offset int) (one record, sound bool) {
 
 // sized is at for a record of length bytes. Every length is compared with what is there
 // before it is used: the bytes may be anything.
-func (r *reader) sized(offset, length int, hasHeader bool) (one record, sound bool) {
+func (r *reader) sized(offset, length int, hasHeader bool) (rec record, sound bool) {
 	rest := r.buf[offset:]
 	if length < smallestRecord || length > largestRecord || length > len(rest) {
-		return one, false
+		return rec, false
 	}
 	subject := int(binary.LittleEndian.Uint16(rest[20:]))
 	content := rest[recordHeader : length-checksumBytes]
 	headerLength := 0
 	if subject > len(content) || hasHeader && subject+4 > len(content) {
-		return one, false
+		return rec, false
 	}
-	one.bytes = length
-	one.subject, content = content[:subject], content[subject:]
+	rec.bytes = length
+	rec.subject, content = content[:subject], content[subject:]
 	if hasHeader {
 		headerLength = int(binary.LittleEndian.Uint32(content))
 		if content = content[4:]; headerLength > len(content) {
-			return one, false
+			return rec, false
 		}
 	}
 	r.hash.Reset()
 	_, _ = r.hash.Write(rest[4:20])
-	_, _ = r.hash.Write(one.subject)
+	_, _ = r.hash.Write(rec.subject)
 	_, _ = r.hash.Write(content)
 	if !bytes.Equal(r.hash.Sum(r.sum[:0]), rest[length-checksumBytes:length]) {
-		return one, false
+		return rec, false
 	}
-	one.header, one.body = content[:headerLength], content[headerLength:]
+	rec.header, rec.body = content[:headerLength], content[headerLength:]
 	seq := binary.LittleEndian.Uint64(rest[4:])
-	one.seq, one.erased, one.tomb = seq&^(erasedBit|tombstoneBit), seq&erasedBit != 0, seq&tombstoneBit != 0
-	return one, !r.isEvent(&one) || wellFormed(one.header)
+	rec.seq, rec.erased, rec.tomb = seq&^(erasedBit|tombstoneBit), seq&erasedBit != 0, seq&tombstoneBit != 0
+	return rec, !r.isEvent(&rec) || wellFormed(rec.header)
 }
 
-func (r *reader) isEvent(one *record) bool {
-	return r.events != "" && bytes.HasPrefix(one.subject, []byte(r.events))
+func (r *reader) isEvent(rec *record) bool {
+	return r.events != "" && bytes.HasPrefix(rec.subject, []byte(r.events))
 }
 
 // wellFormed reports whether the length of a header is right, which no checksum covers:
@@ -116,7 +116,7 @@ func (r *reader) next(offset int, last uint64) (at int, found bool) {
 		if n := int(length &^ headerBit); n < smallestRecord || n > len(r.buf)-at {
 			continue
 		}
-		if one, sound := r.at(at); sound && (one.tomb || one.seq > last) {
+		if rec, sound := r.at(at); sound && (rec.tomb || rec.seq > last) {
 			return at, true
 		}
 	}

@@ -61,14 +61,14 @@ func (w *Writer) Skip(last uint64) {
 func Read(stream string, index uint32, buf []byte, visit func(seq uint64)) (sound bool) {
 	r := newReader(stream, index, buf, "")
 	for offset := 0; offset < len(buf); {
-		one, sound := r.at(offset)
+		rec, sound := r.at(offset)
 		if !sound {
 			return false
 		}
-		if !one.tomb && !one.erased {
-			visit(one.seq)
+		if !rec.tomb && !rec.erased {
+			visit(rec.seq)
 		}
-		offset += one.bytes
+		offset += rec.bytes
 	}
 	return true
 }
