@@ -64,7 +64,7 @@ func (opt EndOption) changeOperation(op *operation) error {
 	if opt.at != nil {
 		op.ExpireAt = opt.at
 	}
-	op.KeepDeadline = op.KeepDeadline || opt.keep
+	op.KeepDeadline = op.KeepDeadline || opt.keepDeadline
 	return nil
 }
 

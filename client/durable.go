@@ -91,7 +91,7 @@ func (c *Client) openDurable(ctx, opening context.Context, f *feed, end uint64) 
 		d.end = end
 	}
 	d.stopped.Go(func() { d.receive(ctx) })
-	d.stopped.Go(func() { d.keep(ctx) })
+	d.stopped.Go(func() { d.extend(ctx) })
 	return d, nil
 }
 
@@ -354,9 +354,9 @@ func (d *durable) isNext(ctx context.Context, after, seq uint64) (bool, error) {
 	return true, nil
 }
 
-// keep reports the messages as in progress: a slow loop body keeps its events, and only a
+// extend extends the ack wait of the messages: a slow loop body keeps its events, and only a
 // vanished reader loses them.
-func (d *durable) keep(ctx context.Context) {
+func (d *durable) extend(ctx context.Context) {
 	tick := time.NewTicker(d.every)
 	defer tick.Stop()
 	for {

@@ -58,8 +58,8 @@ func (opt TTLOption) changeWrite(w *write) {
 // EndOption is ExpireAt or KeepDeadline. It is an option of a write of a document, except
 // Touch, and of an operation in a batch.
 type EndOption struct {
-	at   *int64 // unix seconds
-	keep bool
+	at           *int64 // unix seconds
+	keepDeadline bool
 }
 
 // ExpireAt makes the document expire at t, rounded up to a second. The server computes the
@@ -73,7 +73,7 @@ func ExpireAt(t time.Time) EndOption {
 func secondFrom(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
 // KeepDeadline lets the document that a Replace, Upsert or Patch changes keep its deadline.
-func KeepDeadline() EndOption { return EndOption{keep: true} }
+func KeepDeadline() EndOption { return EndOption{keepDeadline: true} }
 
 func (opt EndOption) changeWrite(w *write) { w.opts = append(w.opts, opt.Request()) }
 
@@ -83,7 +83,7 @@ func (opt EndOption) Request() RequestOption {
 		if opt.at != nil {
 			h.Set(schema.HeaderExpireAt, strconv.FormatInt(*opt.at, 10))
 		}
-		if opt.keep {
+		if opt.keepDeadline {
 			h.Set(schema.HeaderKeepDeadline, "true")
 		}
 	}

@@ -60,7 +60,7 @@ func (t *target) openConnections() (err error) {
 		return err
 	}
 	for name, as := range map[string]**nats.Conn{LogConnection: &t.Log, BulkConnection: &t.Bulk} {
-		if err := t.keep(as)(t.connect(name, t.sharedBy())); err != nil {
+		if err := t.register(as)(t.connect(name, t.sharedBy())); err != nil {
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func (t *target) openGate() error {
 	}
 	var streams, clients *nats.Conn
 	for name, as := range map[string]**nats.Conn{GateLogConnection: &streams, GateClientsConnection: &clients} {
-		if err := t.keep(as)(t.connect(name, t.sharedBy())); err != nil {
+		if err := t.register(as)(t.connect(name, t.sharedBy())); err != nil {
 			return err
 		}
 	}

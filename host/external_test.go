@@ -49,7 +49,7 @@ func TestReportSteerable(t *testing.T) {
 		}
 		for _, s := range c.servers {
 			nc, err := nats.Connect("nats://x", nats.InProcessServer(s))
-			if err := target.keep(new(*nats.Conn))(nc, err); err != nil {
+			if err := target.register(new(*nats.Conn))(nc, err); err != nil {
 				t.Fatal(err)
 			}
 		}

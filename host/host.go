@@ -179,7 +179,7 @@ func (r *run) serve(ctx context.Context) (err error) {
 	if !serving {
 		return failure
 	}
-	return r.keep(ctx, failure, leave)
+	return r.serveStarted(ctx, failure, leave)
 }
 
 // processorOptions returns the options that all databases have in common. An embedded
@@ -227,10 +227,10 @@ func (r *run) start(ctx context.Context) (serving bool, failure error) {
 	return false, errors.New("no database can be served: see the lines above")
 }
 
-// keep serves the databases that have started, until ctx ends or nothing can be served; not
+// serveStarted serves the databases that have started, until ctx ends or nothing can be served; not
 // at all if there is a failure already. It calls leave before it stops them: to other
 // processes this one is then gone, while it still answers.
-func (r *run) keep(ctx context.Context, failure error, leave func()) error {
+func (r *run) serveStarted(ctx context.Context, failure error, leave func()) error {
 	if r.OwnProcess {
 		defer onAcceptClock(func() { r.databases.each((*processor.Processor).AcceptClock) })()
 		events, requests := r.databases.sum((*processor.Processor).Seq), r.databases.sum((*processor.Processor).Requests)

@@ -63,5 +63,5 @@ func (t *target) openStore(o embedded.Options) error {
 	}
 	t.damage = server.Damage
 	t.closers = append(t.closers, server.Shutdown)
-	return t.keep(&t.Log)(server.ConnectLog())
+	return t.register(&t.Log)(server.ConnectLog())
 }

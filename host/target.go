@@ -146,7 +146,7 @@ func (t *target) openEmbedded() (err error) {
 		return err
 	}
 	t.address, t.url, t.failed = server.Address(), server.URL(), server.Failed()
-	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {
+	if err := t.register(&t.Log)(server.ConnectLog()); err != nil {
 		return err
 	}
 	t.stage, t.damage, t.reload = server.Stage, server.Damage, server.Reload
@@ -166,21 +166,21 @@ func (t *target) openEmbedded() (err error) {
 func (t *target) openServices(connect func(schema.DatabaseName) (*nats.Conn, error)) error {
 	t.services = make([]*nats.Conn, len(t.Databases))
 	for i, name := range t.Databases {
-		if err := t.keep(&t.services[i])(connect(name)); err != nil {
+		if err := t.register(&t.services[i])(connect(name)); err != nil {
 			return err
 		}
 	}
 	if t.peers = t.services[0]; len(t.Databases) > 1 {
-		return t.keep(&t.peers)(connect(""))
+		return t.register(&t.peers)(connect(""))
 	}
 	return nil
 }
 
-// keep stores a new connection in *as, watches it, and closes it in close. It takes the two
+// register stores a new connection in *as, watches it, and closes it in close. It takes the two
 // results of a function that connects:
 //
-//	t.keep(&t.Log)(server.ConnectLog())
-func (t *target) keep(as **nats.Conn) func(*nats.Conn, error) error {
+//	t.register(&t.Log)(server.ConnectLog())
+func (t *target) register(as **nats.Conn) func(*nats.Conn, error) error {
 	return func(nc *nats.Conn, err error) error {
 		if err != nil {
 			return err

@@ -69,14 +69,14 @@ func (f *changeFlags) options(cmd *cobra.Command) (opts []client.RequestOption) 
 // endFlags are the flags of a given end: the headers Lapse-Expire-At and
 // Lapse-Keep-Deadline of section 9 of the contract.
 type endFlags struct {
-	at   string
-	keep bool
+	at           string
+	keepDeadline bool
 }
 
 func (f *endFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.at, "expire-at", "", "expire at `TIME`, as in RFC 3339 or in unix seconds")
 	if cmd.Name() != "create" {
-		cmd.Flags().BoolVar(&f.keep, "keep-deadline", false, "keep the deadline that the document has")
+		cmd.Flags().BoolVar(&f.keepDeadline, "keep-deadline", false, "keep the deadline that the document has")
 	}
 }
 
@@ -89,7 +89,7 @@ func (f *endFlags) options() (opts []client.RequestOption, err error) {
 	} else if f.at != "" {
 		return nil, usageErrorf("--expire-at %q: use a time like 2015-05-17T10:05:03Z, or unix seconds", f.at)
 	}
-	if f.keep {
+	if f.keepDeadline {
 		opts = append(opts, client.KeepDeadline().Request())
 	}
 	return opts, nil

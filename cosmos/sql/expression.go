@@ -495,15 +495,15 @@ func (p *parser) path(name token) *expr {
 			steps = append(steps, p.index())
 			p.expect("]")
 		default:
-			return p.keep(pathOf(root, steps))
+			return p.keepInGroup(pathOf(root, steps))
 		}
 	}
 }
 
-// keep has a group keep the value of a path in SELECT outside aggregates. A group has one
+// keepInGroup has a group keep the value of a path in SELECT outside aggregates. A group has one
 // row for many items, so a path outside aggregates has the value of the group's first
 // item. The expression around it is in GROUP BY, and so gives the same for all.
-func (p *parser) keep(path *expr) *expr {
+func (p *parser) keepInGroup(path *expr) *expr {
 	if !p.selecting || p.aggregating {
 		return path
 	}

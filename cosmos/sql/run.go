@@ -147,7 +147,7 @@ func (r *run) visit() error {
 	if len(r.sorted)/2 >= r.end {
 		r.sort(r.end)
 	}
-	return r.keep(kept.bytes())
+	return r.charge(kept.bytes())
 }
 
 // follows reports whether a row with a key is wanted.
@@ -209,7 +209,7 @@ func (r *run) addToGroup() error {
 		a.add(a.of.eval(&r.env))
 		bytes += len(a.total) - before
 	}
-	return r.keep(bytes)
+	return r.charge(bytes)
 }
 
 // addDistinct adds a row, given the key of ORDER BY, unless an equal one comes before it.
@@ -226,11 +226,11 @@ func (r *run) addDistinct(key []byte, row values.Value) error {
 	if found {
 		r.room += r.sorted[i].bytes()
 		r.sorted[i] = kept
-		return r.keep(kept.bytes())
+		return r.charge(kept.bytes())
 	}
 	r.distinctRows[string(value)] = len(r.sorted)
 	r.sorted = append(r.sorted, kept)
-	return r.keep(kept.bytes() + rowBytes + len(value))
+	return r.charge(kept.bytes() + rowBytes + len(value))
 }
 
 // key returns bytes that sort as ORDER BY says.
@@ -257,8 +257,8 @@ func (r *run) sort(limit int) {
 	r.sorted = r.sorted[:limit]
 }
 
-// keep counts bytes that stay in memory.
-func (r *run) keep(bytes int) error {
+// charge counts bytes that stay in memory.
+func (r *run) charge(bytes int) error {
 	if r.room -= bytes; r.room < 0 {
 		return errKept
 	}

@@ -94,7 +94,7 @@ func (g *Gate) accept() {
 // serve forwards a connection in both directions.
 func (g *Gate) serve(near net.Conn) {
 	defer g.drop(near)
-	if !g.keep(near) || !g.pass() {
+	if !g.register(near) || !g.pass() {
 		return
 	}
 	far, err := net.Dial("tcp", g.to)
@@ -102,7 +102,7 @@ func (g *Gate) serve(near net.Conn) {
 		return
 	}
 	defer g.drop(far)
-	if !g.keep(far) {
+	if !g.register(far) {
 		return
 	}
 	var back sync.WaitGroup
@@ -111,8 +111,8 @@ func (g *Gate) serve(near net.Conn) {
 	back.Wait()
 }
 
-// keep registers a connection, and reports whether the gate is not closed.
-func (g *Gate) keep(c net.Conn) bool {
+// register registers a connection, and reports whether the gate is not closed.
+func (g *Gate) register(c net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ends[c] = true
