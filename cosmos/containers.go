@@ -232,7 +232,7 @@ func (x *exchange) putContainer(op, id string, p schema.Properties, d *definitio
 	if err := client.Metadata(metadataName, string(d.members))(&p); err != nil {
 		return nil, err
 	}
-	x.db.forget(id)
+	x.db.evict(id)
 	answer, err := x.do(op, id, "", p.AppendJSON(nil), opts...)
 	if errors.Is(err, client.ErrTooLarge) {
 		return nil, badRequest("the definition of the container is too large: %v", err)
@@ -295,7 +295,7 @@ func (x *exchange) deleteContainer() (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.db.forget(c.name())
+	x.db.evict(c.name())
 	if _, err := x.do("collection.delete", c.name(), "", nil, x.ifMatch()...); err != nil {
 		return nil, err
 	}

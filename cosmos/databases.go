@@ -53,8 +53,8 @@ func (db *database) see(seq uint64) {
 	}
 }
 
-// forget drops what is remembered of a container.
-func (db *database) forget(container string) {
+// evict drops a container from the cache.
+func (db *database) evict(container string) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	delete(db.containers, container)

@@ -270,7 +270,7 @@ func (x *exchange) do(op, collection, id string, body []byte, opts ...client.Req
 	case errors.Is(err, client.ErrTimeout) && waits && answer != nil:
 		return nil, &fault{status: http.StatusNotFound, substatus: sessionNotReached, message: "the state of the session token is not here yet: try again"}
 	case errors.Is(err, client.ErrCollectionNotFound):
-		x.db.forget(collection)
+		x.db.evict(collection)
 		return nil, err
 	case errors.Is(err, client.ErrUnavailable):
 		return answer, x.explain(err)

@@ -95,8 +95,8 @@ func (s *cacheShard) drop(key string) {
 	}
 }
 
-// forget removes documents before they change.
-func (c *documentCache) forget(documents map[string]Record) {
+// evict removes documents before they change.
+func (c *documentCache) evict(documents map[string]Record) {
 	for key := range documents {
 		s := &c.shards[maphash.String(c.seed, key)%cacheShards]
 		s.mu.Lock()

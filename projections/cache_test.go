@@ -50,7 +50,7 @@ func TestDocumentCacheCounts(t *testing.T) {
 	c := newDocumentCache(1 << 20)
 	for n := range 100 {
 		change := map[string]Record{"k": {Meta: Meta{Version: schema.Version(n + 1)}, Body: make([]byte, n)}}
-		c.forget(change)
+		c.evict(change)
 		c.put(change)
 	}
 	r, ok := c.get([]byte("k"))
@@ -80,7 +80,7 @@ func TestDocumentCacheKeepsReadDocuments(t *testing.T) {
 	c := newDocumentCache(cacheShards * 10 * cacheOverhead)
 	put := func(key string) {
 		change := map[string]Record{key: {Meta: Meta{Version: 1}, Body: []byte{}}}
-		c.forget(change)
+		c.evict(change)
 		c.put(change)
 	}
 	put("asked for")

@@ -99,7 +99,7 @@ func (s *Store) fold(facts []Fact) (folded int, err error) {
 	defer f.history.Close()
 	defer s.indexer.clear()
 	defer func() { err = errors.Join(err, f.lookups.close()) }()
-	if err := f.forget(2 * len(facts)); err != nil {
+	if err := f.dropMessageIDs(2 * len(facts)); err != nil {
 		return 0, err
 	}
 	for folded < len(facts) && f.batch.Len() < stepBytes {
@@ -118,7 +118,7 @@ func (s *Store) fold(facts []Fact) (folded int, err error) {
 // reads get them from Pebble, where all change at once. A failed commit leaves them out of
 // the cache, too: then the cache is colder, not wrong.
 func (f *fold) commit() error {
-	f.store.cache.forget(f.documents)
+	f.store.cache.evict(f.documents)
 	if err := f.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (m *Memory) Steps() int { return m.steps }
 // Fold applies facts, in log order and after the cursor. All must be Known. An error
 // means that the machine did not decide them; the Memory is then unusable.
 func (m *Memory) Fold(facts []Fact) error {
-	m.forget()
+	m.dropMessageIDs()
 	for i := range facts {
 		if err := m.fold(&facts[i]); err != nil {
 			return fmt.Errorf("projection: event %d: %w", facts[i].Seq, err)
@@ -292,10 +292,10 @@ func (c *memoryCollection) fold(fact *Fact) error {
 	return nil
 }
 
-// forget drops message ids that were past the window at the cursor. remembered is in the
+// dropMessageIDs drops message ids that were past the window at the cursor. remembered is in the
 // order of log time, so the oldest are at its beginning. A map alone would have to be
 // searched.
-func (m *Memory) forget() {
+func (m *Memory) dropMessageIDs() {
 	n := 0
 	for n < len(m.remembered) && m.cursor.Time-m.remembered[n].at >= RepeatWindow {
 		// The id may have been used again since.

@@ -31,7 +31,7 @@ func (s *Store) Forget(now int64) (forgotten bool, err error) {
 	defer s.folding.Unlock()
 	f := &fold{store: s, batch: s.db.NewBatch(), cursor: Cursor{Time: now}}
 	defer func() { err = errors.Join(err, f.batch.Close()) }()
-	if err := f.forget(math.MaxInt); err != nil || f.batch.Empty() {
+	if err := f.dropMessageIDs(math.MaxInt); err != nil || f.batch.Empty() {
 		return false, err
 	}
 	return true, f.batch.Commit(pebble.NoSync)

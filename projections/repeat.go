@@ -35,11 +35,11 @@ func (f *fold) remember(e *schema.Event) error {
 	return f.batch.Set(f.key, nil, nil)
 }
 
-// forget drops at most the given number of message ids that are past their window at
+// dropMessageIDs drops at most the given number of message ids that are past their window at
 // the cursor, before the fold's events. The caller passes more than the fold adds. Thus
-// ids never pile up, though a fold forgets only a bounded number. It starts at the second
+// ids never pile up, though a fold drops only a bounded number. It starts at the second
 // where the last call stopped: an iterator from the beginning would pass all tombstones.
-func (f *fold) forget(most int) error {
+func (f *fold) dropMessageIDs(most int) error {
 	last := (f.cursor.Time - RepeatWindow) / 1000
 	if last <= f.store.forgotten {
 		return nil

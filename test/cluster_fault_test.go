@@ -86,8 +86,8 @@ func (s *scene) checkAway(f fault, b *beats, began time.Time, most time.Duration
 	}
 }
 
-// forget removes the projection of a processor that is down.
-func (s *scene) forget(p *lapse) {
+// remove removes the projection of a processor that is down.
+func (s *scene) remove(p *lapse) {
 	s.t.Helper()
 	if err := os.RemoveAll(filepath.Join(p.Dir, "projection")); err != nil {
 		s.t.Fatal(err)
@@ -100,7 +100,7 @@ func (s *scene) killWriter() time.Time {
 	killed := time.Now()
 	s.writes.after(s.t, killed)
 	if s.random.IntN(3) == 0 {
-		s.forget(w)
+		s.remove(w)
 	}
 	w.Restart()
 	return killed
@@ -168,7 +168,7 @@ func (s *scene) bad() cluster.State {
 func (s *scene) newStandby() time.Time {
 	p := s.standby()
 	p.Kill()
-	s.forget(p)
+	s.remove(p)
 	p.Restart()
 	return time.Now()
 }

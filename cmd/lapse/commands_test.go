@@ -105,7 +105,7 @@ func (s *standin) run(t *testing.T, d *datadriven.TestData) string {
 	if !d.HasArg("bare") {
 		args = append(args, "--server", s.server.ClientURL())
 	}
-	s.forget()
+	s.reset()
 	code := a.run(ctx, args)
 	text := strings.ReplaceAll(stdout.String(), "\x1b", "ESC")
 	for line := range strings.Lines(stderr.String()) {
@@ -221,7 +221,7 @@ func (s *standin) expires(t *testing.T, tail, span string) {
 	header.Set(schema.HeaderRule, "collection")
 }
 
-func (s *standin) forget() {
+func (s *standin) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = nil

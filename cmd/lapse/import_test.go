@@ -183,7 +183,7 @@ func TestWrongFile(t *testing.T) {
 		"\xFF\xFE" + strings.Repeat("{\x00}\x00\n\x00", 50):               "the file is in UTF-16: ",
 		strings.Repeat(`{"at":"x","op":"document.get"}`+"\n", 12) + event: "", // refused line by line, up to the event
 	} {
-		s.forget()
+		s.reset()
 		_, stderr, code := importInto(t, s, input)
 		if want == "" {
 			want = "; done up to line 12\n"
@@ -215,7 +215,7 @@ func TestByteOrderMark(t *testing.T) {
 		"simulate -":                          `{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"orders"}`,
 	} {
 		var out bytes.Buffer
-		s.forget()
+		s.reset()
 		code := newApp(strings.NewReader(schema.ByteOrderMark+input+"\n"), &out, &out).run(t.Context(), strings.Fields(command))
 		if code != exitDone || strings.Contains(s.lastAsked(true), schema.ByteOrderMark) {
 			t.Errorf("lapse %s: exit %d, %s", command, code, &out)

@@ -55,7 +55,7 @@ func TestStandardInput(t *testing.T) {
 	} {
 		for i, text := range []string{pipe, empty, null} {
 			stdin := inputOf(t, text)
-			s.forget()
+			s.reset()
 			code, complaint := runWith(t, s, stdin, command)
 			unread, _ := io.ReadAll(stdin)
 			got := refused

@@ -35,9 +35,9 @@ func notifySystemd(state string) error {
 // takes its time, and a watchdog that fires then would be a kill.
 func (m *serviceManager) stops(ctx context.Context) (stopped func()) {
 	m.end = make(chan struct{})
-	forget := context.AfterFunc(ctx, func() { m.tell(daemon.SdNotifyStopping) })
+	cancel := context.AfterFunc(ctx, func() { m.tell(daemon.SdNotifyStopping) })
 	return func() {
-		forget()
+		cancel()
 		close(m.end)
 		m.pings.Wait()
 	}

@@ -296,7 +296,7 @@ func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 		add(of.Replace("lapse.{db}.events.>"), group, g.refusePublish)
 		// Another gate may be the one that deletes a consumer.
 		add(of.Replace("$JS.API.CONSUMER.DELETE.{log}.*"), "", func(m *nats.Msg) {
-			g.pulled.forget(consumerOf(m))
+			g.pulled.remove(consumerOf(m))
 			g.deliveries.Delete(consumerOf(m))
 		})
 	}
@@ -348,7 +348,7 @@ func (g *Gate) change(m *nats.Msg, o operation) {
 		return
 	}
 	if strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.DELETE.") {
-		g.pulled.forget(consumerOf(m))
+		g.pulled.remove(consumerOf(m))
 	}
 	if imported(m) {
 		g.changeOwned(m, o, m.Subject, func(c *server.ConsumerConfig) error { return notOwned(accountOf(m), c) })

@@ -56,7 +56,7 @@ func (g *Gate) pull(m *nats.Msg, o operation) {
 		switch {
 		case err != nil:
 		case info.Error != nil && info.Error.Code == 404:
-			g.pulled.forget(consumer)
+			g.pulled.remove(consumer)
 			g.publish(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"503"}}})
 		case info.Error != nil || !audits:
 		case !isAudited(info.Config):
@@ -122,7 +122,7 @@ func (p *pulled) audited(name string) {
 	}
 }
 
-func (p *pulled) forget(name string) {
+func (p *pulled) remove(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.names, name)

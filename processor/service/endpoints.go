@@ -93,17 +93,17 @@ func (s *Service) Become(role observe.Role) error {
 		if err := before.stop(); err != nil && !s.NC.IsClosed() {
 			return fmt.Errorf("stop the endpoints of the last role: %w", err)
 		}
-		s.workers.Go(func() { s.forget(reconnects) })
+		s.workers.Go(func() { s.dropSubscriptions(reconnects) })
 	}
 	return nil
 }
 
-// forget makes sure that NATS drops the subscriptions of the last role. If the
+// dropSubscriptions makes sure that NATS drops the subscriptions of the last role. If the
 // connection reconnects during their drain, nats.go subscribes again and never
 // unsubscribes: a share of the requests would be lost for ever. In that case it
 // reconnects once more, after the drain. reconnects is the number of reconnects before
 // the drain.
-func (s *Service) forget(reconnects uint64) {
+func (s *Service) dropSubscriptions(reconnects uint64) {
 	drained := false // once true, reconnects is the count at the end of the drain
 	for s.ctx.Err() == nil && !s.NC.IsClosed() {
 		flushed := s.NC.FlushTimeout(serveTimeout) == nil

@@ -22,7 +22,7 @@ func (s *Service) Reads() *Lane   { return s.reads }
 // Wait counts n requests as waiting for their Lapse-Min-Seq.
 func (s *Service) Wait(n int64) { s.waiting.Add(n) }
 
-func (s *Service) Forget(reconnects uint64) { s.forget(reconnects) }
+func (s *Service) DropSubscriptions(reconnects uint64) { s.dropSubscriptions(reconnects) }
 
 func (l *Lane) Len() int { return l.len() }
 

@@ -138,13 +138,13 @@ func (f *fairQueue[T]) serveOne(at int, do func(T)) {
 		f.mu.Lock()
 		f.idle++
 		l.served--
-		f.forget(l)
+		f.removeIdle(l)
 	}()
 	do(item)
 }
 
-// forget forgets a client that has no items.
-func (f *fairQueue[T]) forget(l *line[T]) {
+// removeIdle removes a client that has no items.
+func (f *fairQueue[T]) removeIdle(l *line[T]) {
 	if len(l.items) == 0 && l.served == 0 {
 		delete(f.clients, l.client)
 	}
@@ -162,7 +162,7 @@ func (f *fairQueue[T]) drop(match func(T) bool) (dropped []T) {
 			}
 			return out
 		})
-		f.forget(l)
+		f.removeIdle(l)
 		return len(l.items) == 0
 	})
 	f.waiting -= len(dropped)

@@ -205,7 +205,7 @@ func TestForgetReconnectsOnce(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			s.Forget(before + 7) // as if it had reconnected during the drain
+			s.DropSubscriptions(before + 7) // as if it had reconnected during the drain
 		}()
 		select {
 		case <-ended:
