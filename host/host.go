@@ -170,16 +170,16 @@ func (r *run) serve(ctx context.Context) (err error) {
 		return err
 	}
 	r.databases = newDatabases(r.target.hosted(options, r.monitors.all()), r.Events)
-	leave, err := r.newSpreading(options).start(ctx)
+	stopSpreading, err := r.newSpreading(options).start(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer stopSpreading()
 	serving, failure := r.start(ctx)
 	if !serving {
 		return failure
 	}
-	return r.serveStarted(ctx, failure, leave)
+	return r.serveStarted(ctx, failure, stopSpreading)
 }
 
 // processorOptions returns the options that all databases have in common. An embedded
@@ -227,10 +227,10 @@ func (r *run) start(ctx context.Context) (serving bool, failure error) {
 	return false, errors.New("no database can be served: see the lines above")
 }
 
-// serveStarted serves the databases that have started, until ctx ends or nothing can be served; not
-// at all if there is a failure already. It calls leave before it stops them: to other
-// processes this one is then gone, while it still answers.
-func (r *run) serveStarted(ctx context.Context, failure error, leave func()) error {
+// serveStarted serves the databases that have started, until ctx ends or nothing can be served;
+// not at all if there is a failure already. It calls stopSpreading before it stops them: to
+// other processes this one is then gone, while it still answers.
+func (r *run) serveStarted(ctx context.Context, failure error, stopSpreading func()) error {
 	if r.OwnProcess {
 		defer onAcceptClock(func() { r.databases.each((*processor.Processor).AcceptClock) })()
 		events, requests := r.databases.sum((*processor.Processor).Seq), r.databases.sum((*processor.Processor).Requests)
@@ -239,7 +239,7 @@ func (r *run) serveStarted(ctx context.Context, failure error, leave func()) err
 	}
 	r.target.warn()
 	stopAll := r.databases.supervise()
-	stop := func() error { leave(); return stopAll() }
+	stop := func() error { stopSpreading(); return stopAll() }
 	end, err := r.console.serveEach(r.target)
 	if err != nil {
 		return errors.Join(err, stop())

@@ -241,8 +241,8 @@ func (p *Processor) forService() service.Config {
 		ClientsApart: o.ClientsApart, Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, HeldBytes: o.HeldBytes, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 
-func (o Options) forLease(leave func()) lease.Config {
-	return lease.Config{Database: o.Database, TTL: o.Lease, Replicas: o.Replicas, Node: o.Node, Dir: o.NodeDir, Leave: leave,
+func (o Options) forLease(reconnect func()) lease.Config {
+	return lease.Config{Database: o.Database, TTL: o.Lease, Replicas: o.Replicas, Node: o.Node, Dir: o.NodeDir, Leave: reconnect,
 		Elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
 }
 

@@ -24,13 +24,13 @@ import (
 // Existing libraries for elections on NATS poll, need 5 s and more, and have no
 // hand-over.
 type Lease struct {
-	js       jetstream.JetStream
-	db       schema.DatabaseName
-	ttl      time.Duration
-	replicas int
-	mine     holder
-	elapsed  func() time.Duration
-	leave    func()
+	js        jetstream.JetStream
+	db        schema.DatabaseName
+	ttl       time.Duration
+	replicas  int
+	mine      holder
+	elapsed   func() time.Duration
+	reconnect func()
 
 	heldBack time.Duration // until when another process may take the lease, as elapsed
 
@@ -88,7 +88,7 @@ type Config struct {
 // New returns a lease that is not held yet.
 func New(js jetstream.JetStream, c Config) *Lease {
 	host, _ := os.Hostname() // informative
-	return &Lease{js: js, db: c.Database, ttl: c.TTL, replicas: c.Replicas, elapsed: c.Elapsed, leave: c.Leave,
+	return &Lease{js: js, db: c.Database, ttl: c.TTL, replicas: c.Replicas, elapsed: c.Elapsed, reconnect: c.Leave,
 		mine: holder{Node: c.Node, Host: host, Term: rand.Text(), Dir: c.Dir}}
 }
 
@@ -371,7 +371,7 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 		case reconnects != before:
 			heard = now
 		case now-heard > patience:
-			l.leave()
+			l.reconnect()
 			heard, patience = now, min(2*patience, maxLeave*l.ttl)
 		}
 		next.Reset(poll)

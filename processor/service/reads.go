@@ -68,7 +68,7 @@ func (r *Request) touch(m *schema.Mutation) {
 		record, recent := r.Store.Recent(c, m.ID)
 		if !recent || uint64(record.Version) > before {
 			r.later(func() {
-				if !r.leave(m) {
+				if !r.answerTouch(m) {
 					r.Seq = 0 // the state of the reply will be a later one
 					r.submit(&writer.Proposal{Mutation: m})
 				}
@@ -82,8 +82,8 @@ func (r *Request) touch(m *schema.Mutation) {
 	r.submit(&writer.Proposal{Mutation: m})
 }
 
-// leave replies to a touch that renews nothing, and reports whether it did.
-func (r *Request) leave(m *schema.Mutation) bool {
+// answerTouch replies to a touch that renews nothing, and reports whether it did.
+func (r *Request) answerTouch(m *schema.Mutation) bool {
 	before, now := r.Store.Cursor().Seq, r.Live.Now()
 	c, ok := r.Store.Collection(m.Collection)
 	if !ok {

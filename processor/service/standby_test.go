@@ -182,9 +182,9 @@ func TestRoleAfterStop(t *testing.T) {
 	})
 }
 
-// TestForgetReconnectsOnce: Forget reconnects once, even if something else reconnects after each
+// TestDropSubscriptionsReconnectsOnce: DropSubscriptions reconnects once, even if something else reconnects after each
 // time.
-func TestForgetReconnectsOnce(t *testing.T) {
+func TestDropSubscriptionsReconnectsOnce(t *testing.T) {
 	processortest.InCrew(t, 1, func(c *processortest.Crew) {
 		a := c.Members[0]
 		a.Start()
