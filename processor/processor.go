@@ -39,15 +39,15 @@ import (
 // decides mutations and expires what is due. Its fields are set by Start and not changed
 // afterwards, but for leaseUnreachable, which the goroutine of roles has.
 type Processor struct {
-	options   Options
-	store     *projections.Store
-	log       *eventlog.Log
-	service   *service.Service
-	writer    *writer.Writer
-	retention *snapshot.Retention
-	lease     *lease.Lease // nil without standbys
-	alone     bool         // options.Process is of this database only
-	moves     chan handOver
+	options    Options
+	store      *projections.Store
+	log        *eventlog.Log
+	service    *service.Service
+	writer     *writer.Writer
+	retention  *snapshot.Retention
+	lease      *lease.Lease // nil without standbys
+	ownProcess bool         // options.Process is of this database only
+	moves      chan handOver
 
 	reading, writing         context.Context
 	stopReading, stopWriting context.CancelFunc
@@ -81,7 +81,7 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 		}
 	})
 	p.running.Go(func() { p.roles(first) })
-	if p.alone && p.lease != nil {
+	if p.ownProcess && p.lease != nil {
 		p.running.Go(func() { p.options.Process.Watch(p.writing) })
 	}
 }
@@ -168,7 +168,7 @@ func (p *Processor) Stop() error {
 	p.options.Monitor.Stopping()
 	p.options.Monitor.At("waiting for the last requests")
 	p.stopReading()
-	if p.alone {
+	if p.ownProcess {
 		p.options.Process.Leave()
 	}
 	err := p.service.Stop()

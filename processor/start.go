@@ -108,7 +108,7 @@ func (s *starting) connect(ctx context.Context) error {
 	if s.payload = min(c.Log.MaxPayload(), c.Service.MaxPayload()); s.payload < minPayload {
 		return fmt.Errorf("the NATS server accepts messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", s.payload, minPayload)
 	}
-	if s.alone = o.Process == nil; s.alone {
+	if s.ownProcess = o.Process == nil; s.ownProcess {
 		process, err := peers.Join(ctx, c.Service, peers.Self{ID: o.Node, Version: o.Version, Weight: 1, Lease: o.Lease, Events: o.Events})
 		s.options.Process = process
 		s.undo = append(s.undo, func(err error) error { process.Leave(); return err })

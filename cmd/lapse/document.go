@@ -129,12 +129,12 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 		}
 		var body []byte
 		// keep-deadline is not among these: alone it would be a write that changes nothing.
-		switch alone := ttl != "" || end.at != ""; {
+		switch endGiven := ttl != "" || end.at != ""; {
 		case len(args) == 3:
 			body, err = a.readArgument(args[2])
-		case alone && verb == "replace":
+		case endGiven && verb == "replace":
 			return usageErrorf("--ttl or --expire-at alone would replace the document by one with nothing else: use `lapse document patch`, which keeps the rest, or give the document")
-		case alone:
+		case endGiven:
 			body = []byte("{}")
 		// Without this the command would wait for a person who expects an answer.
 		case a.isTerminal(a.stdin):

@@ -290,15 +290,15 @@ func (l *Liveness) settle(ctx context.Context, second int64) error {
 }
 
 // ask settles the state as far as the writer vouches, and reports whether it answered.
-// If it does not, and the time alone has come, the end of the log settles the state up
+// If it does not, and the time fallback has come, the end of the log settles the state up
 // to now. The error is that of ctx or of the log.
-func (l *Liveness) ask(ctx context.Context, alone time.Time) (answered bool, err error) {
+func (l *Liveness) ask(ctx context.Context, fallback time.Time) (answered bool, err error) {
 	state := Settlement{Second: l.Now()}
 	vouched, err := l.askWriter(ctx)
 	switch answered = err == nil; {
 	case answered:
 		state = vouched
-	case time.Now().Before(alone):
+	case time.Now().Before(fallback):
 		return false, ctx.Err()
 	default:
 		if state.Seq, err = l.Log.Last(ctx); err != nil {

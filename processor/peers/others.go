@@ -63,7 +63,7 @@ func (p *Process) discover(ctx context.Context) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.alone || len(all) > 0 && !older && len(schema.Missing(all)) == 0
+		return p.noOthers || len(all) > 0 && !older && len(schema.Missing(all)) == 0
 	})
 }
 
@@ -154,7 +154,7 @@ func (p *Process) hear(m *nats.Msg) {
 	defer p.changed()
 	if m.Header.Get("Status") != "" { // no responders
 		whom := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
-		p.alone = whom == toAll
+		p.noOthers = whom == toAll
 		if h := p.heard[whom]; h != nil {
 			h.gone = true
 		}

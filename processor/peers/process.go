@@ -44,12 +44,12 @@ type Process struct {
 	started       time.Time
 	subscriptions []*nats.Subscription
 
-	mu    sync.Mutex
-	serve map[schema.DatabaseName]*Peers // what it serves now
-	heard map[string]*heard              // by id of the service
-	alone bool                           // nobody listened to the last ping of all
-	hints int                            // since the last call
-	news  chan struct{}                  // is closed at the next reply
+	mu       sync.Mutex
+	serve    map[schema.DatabaseName]*Peers // what it serves now
+	heard    map[string]*heard              // by id of the service
+	noOthers bool                           // nobody listened to the last ping of all
+	hints    int                            // since the last call
+	news     chan struct{}                  // is closed at the next reply
 }
 
 const (

@@ -28,7 +28,7 @@ func (r *Request) snapshotList() {
 // snapshotCreate answers snapshot.create once the snapshot is made, which may take
 // minutes.
 func (r *Request) snapshotCreate() {
-	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
+	r.exclusively(func(ctx context.Context) (schema.Snapshot, int, error) {
 		snapshot, err := r.Retention.Snapshots.Create(ctx)
 		if err == nil {
 			// A snapshot by request replaces older ones as a scheduled one does.
@@ -45,15 +45,15 @@ func (r *Request) snapshotVerify() {
 		r.refuse(schema.ErrBadRequest.With("%s.%.40q: give the sequence of a snapshot", r.op, r.Tail))
 		return
 	}
-	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
+	r.exclusively(func(ctx context.Context) (schema.Snapshot, int, error) {
 		snapshot, err := r.Retention.Snapshots.Verify(ctx, seq)
 		return snapshot, 200, err
 	})
 }
 
-// alone runs work over a whole snapshot on a goroutine of its own, one at a time in the
+// exclusively runs work over a whole snapshot on a goroutine of its own, one at a time in the
 // process; a second request is refused.
-func (r *Request) alone(work func(context.Context) (schema.Snapshot, int, error)) {
+func (r *Request) exclusively(work func(context.Context) (schema.Snapshot, int, error)) {
 	if !r.Retention.Snapshots.Making.TryLock() {
 		r.refuse(schema.ErrOverloaded.With("%v", snapshot.ErrBusy))
 		return
