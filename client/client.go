@@ -148,8 +148,8 @@ func (c *Client) log() logread.Stream {
 // api returns the prefix of JetStream's subjects.
 func (c *Client) api() string { return logread.API(c.js) }
 
-// imported reports whether the API of the log is that of another account.
-func (c *Client) imported() bool { return c.js.Options().APIPrefix != "" }
+// importsLog reports whether the API of the log is that of another account.
+func (c *Client) importsLog() bool { return c.js.Options().APIPrefix != "" }
 
 func apply(opts []Option) options {
 	o := options{database: defaultDatabase, timeout: defaultTimeout, heartbeat: logread.Heartbeat, standstill: standstill}

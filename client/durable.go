@@ -186,7 +186,7 @@ func (d *durable) receive(ctx context.Context) {
 				d.err = ErrUnavailable.With("pulls from the consumer %q are refused: %s", d.consumer.CachedInfo().Name, why)
 			})
 			return
-		case d.client.imported() && !answered && errors.Is(err, nats.ErrNoResponders) && time.Since(began) > d.client.timeout:
+		case d.client.importsLog() && !answered && errors.Is(err, nats.ErrNoResponders) && time.Since(began) > d.client.timeout:
 			info := d.consumer.CachedInfo()
 			d.change(func() {
 				d.err = ErrUnavailable.With("nobody answers pulls from the consumer %q: import $JS.API.CONSUMER.MSG.NEXT.%s.%[1]s, as %[3]sCONSUMER.MSG.NEXT.%[2]s.%[1]s, from the account of the log (a service with response_type stream)",

@@ -141,7 +141,7 @@ func (c *Client) codeOf(err error) *Error {
 // unimported returns the error of a reader whose account has no log, nil if lapse does not
 // answer the account either: then the log may be missing for any account.
 func (c *Client) unimported(ctx context.Context, err error) error {
-	if c.imported() || !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, jetstream.ErrJetStreamNotEnabled) && !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+	if c.importsLog() || !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, jetstream.ErrJetStreamNotEnabled) && !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(c.timeout, time.Second))
@@ -162,7 +162,7 @@ func (c *Client) feedError(err error) error {
 		err = &failure{cause: err, coded: ErrUnavailable.With("database %q has no log at %s>: start `lapse serve --database %s`, connect to the NATS server and account that has it, or give the prefix at which this account imports it (--js-api-prefix, jetstream_api_prefix of a NATS context, client.APIPrefix)", c.database, c.api(), c.database)}
 	case c.js != nil && c.js.Options().Domain != "" && (errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)):
 		err = &failure{cause: err, coded: ErrUnavailable.With("nobody answers requests to JetStream of domain %q: leave the domain out as a client of lapse, whose gate has none, or name the domain of the log", c.js.Options().Domain)}
-	case c.js != nil && c.imported() && (errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)):
+	case c.js != nil && c.importsLog() && (errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)):
 		err = &failure{cause: err, coded: ErrUnavailable.With("nobody answers requests to JetStream at %[1]s> now: try again if NATS or lapse restarts, or import $JS.API.STREAM.INFO.%[2]s, $JS.API.STREAM.MSG.GET.%[2]s and $JS.API.CONSUMER.CREATE.%[2]s.> there, and what else `lapse config account` prints", c.api(), c.database.LogStream())}
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		err = &failure{cause: err, coded: ErrUnavailable.With("this NATS server and account have no JetStream: connect to the one that has the log of database %q", c.database)}

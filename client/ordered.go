@@ -70,7 +70,7 @@ func (o *ordered) open(ctx context.Context) error {
 	c := o.client
 	options := logread.Options{Config: o.config, Messages: pullMessages, Bytes: pullBytes, Heartbeat: c.heartbeat}
 	options.Config.Name = readerName()
-	if c.imported() {
+	if c.importsLog() {
 		options.Messages = 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
@@ -80,7 +80,7 @@ func (o *ordered) open(ctx context.Context) error {
 		return err
 	}
 	o.consumer = consumer
-	for err == nil && c.imported() && !consumer.CachedInfo().PushBound {
+	for err == nil && c.importsLog() && !consumer.CachedInfo().PushBound {
 		if err = pause(ctx, poll); err == nil {
 			_, err = consumer.Info(ctx)
 		}

@@ -26,7 +26,7 @@ func TestPushedSurvivesItsConsumer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var got []string
-	for e, err := range s.client(imported, often).Changes(ctx, client.FromStart()) {
+	for e, err := range s.client(importedAPI, often).Changes(ctx, client.FromStart()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,13 +62,13 @@ func TestPushedWaitsForReader(t *testing.T) {
 	for i := range events {
 		s.expired("orders", fmt.Sprint(i), `{"id":"`+body+`"}`)
 	}
-	for _, err := range s.client(imported, often).Changes(t.Context(), client.FromStart()) {
+	for _, err := range s.client(importedAPI, often).Changes(t.Context(), client.FromStart()) {
 		if err != nil && !strings.Contains(err.Error(), "$JS.FC.LAPSE_main.>") {
 			t.Errorf("without flow control: %v", err)
 		}
 	}
 	nc := s.connect("lapse")
-	c, err := client.New(nc, imported)
+	c, err := client.New(nc, importedAPI)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestPushedHoldsSmallMessages(t *testing.T) {
 		s.created("orders", fmt.Sprint(i))
 	}
 	nc := s.connect("lapse", nats.SyncQueueLen(events/10))
-	c, err := client.New(nc, imported)
+	c, err := client.New(nc, importedAPI)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestImportedErrors(t *testing.T) {
 			t.Errorf("prefix %q: %v", bad, err)
 		}
 	}
-	if _, err := client.New(s.connect("app"), imported, client.WithJetStreamDomain("hub")); !errors.Is(err, client.ErrBadRequest) {
+	if _, err := client.New(s.connect("app"), importedAPI, client.WithJetStreamDomain("hub")); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("a prefix and a domain: %v", err)
 	}
 	// A gate answers pulls in place of the consumer.

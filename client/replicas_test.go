@@ -118,7 +118,7 @@ func TestReplicaLags(t *testing.T) {
 		return n, nil
 	}
 	start := client.FromStart()
-	for reader, api := range map[string][]client.Option{"pull": nil, "imported": {imported}} {
+	for reader, api := range map[string][]client.Option{"pull": nil, "imported": {importedAPI}} {
 		for name, test := range map[string]struct {
 			choice     []client.FeedOption
 			whole      int

@@ -88,14 +88,14 @@ func (s *standin) client(opts ...client.Option) *client.Client {
 	return c
 }
 
-// imported makes a client read as one whose account imports the log's API.
-var imported = client.APIPrefix("$JS.API")
+// importedAPI makes a client read as one whose account imports the log's API.
+var importedAPI = client.APIPrefix("$JS.API")
 
 // both calls test for a client that pulls, and for one with imports.
 func both(t *testing.T, test func(t *testing.T, opts ...client.Option)) {
 	t.Helper()
 	t.Run("pull", func(t *testing.T) { test(t) })
-	t.Run("imported", func(t *testing.T) { test(t, imported) })
+	t.Run("imported", func(t *testing.T) { test(t, importedAPI) })
 }
 
 // serve answers requests on lapse.main.api.

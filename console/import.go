@@ -14,8 +14,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// imported is what became of the lines of a request.
-type imported struct {
+// importResult is what became of the lines of a request.
+type importResult struct {
 	importer.Count
 	Refused []json.RawMessage `json:"refused"` // the lines, instead of their number, as --rejects keeps them
 	More    int               `json:"more"`    // lines refused besides, for which maxRefused has no room
@@ -30,7 +30,7 @@ type imported struct {
 const maxRefused = 4 << 20
 
 // refuse keeps a refused line while there is room.
-func (i *imported) refuse(number int, text []byte, fault *client.Error) error {
+func (i *importResult) refuse(number int, text []byte, fault *client.Error) error {
 	if i.More == 0 {
 		line := importer.AppendRefused(nil, number, text, fault)
 		if i.bytes += len(line); i.bytes <= maxRefused {
@@ -81,7 +81,7 @@ func (h *Handler) importLines(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
-	result := imported{Refused: []json.RawMessage{}}
+	result := importResult{Refused: []json.RawMessage{}}
 	im.Reject = result.refuse
 	if err := im.Run(ctx, schema.ReadLines(ctx, bytes.NewReader(body))); err != nil {
 		if file, ok := errors.AsType[schema.FileError](err); ok {

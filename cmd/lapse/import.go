@@ -138,7 +138,7 @@ func (out *output) importFile(ctx context.Context, conn *connection, collection,
 	if n := count.Moments.None; n > 0 && n == count.Lines-count.Refused {
 		out.leftOut("none of the documents has a moment at %s, so that none ends by it: is it the right path?", rules.Expires)
 	}
-	if err := out.imported(count, rules, coll.Name(), time.Since(began)); err != nil || count.Refused == 0 {
+	if err := out.importCounts(count, rules, coll.Name(), time.Since(began)); err != nil || count.Refused == 0 {
 		return err
 	}
 	return fmt.Errorf("%d of %s refused%s", count.Refused, plural(count.Lines, "line"), kept.advice())
@@ -228,9 +228,9 @@ func (w *rejectWriter) close() error {
 	return w.file.Close()
 }
 
-// imported prints what was imported: a line for people, the counts as JSON for programs. A
+// importCounts prints what was imported: a line for people, the counts as JSON for programs. A
 // dry run adds a forecast of when the documents would expire.
-func (out *output) imported(count importer.Count, rules importer.Rules, collection string, took time.Duration) error {
+func (out *output) importCounts(count importer.Count, rules importer.Rules, collection string, took time.Duration) error {
 	if !out.forPeople() {
 		line, err := json.Marshal(count)
 		if err != nil {

@@ -17,8 +17,8 @@ type accounts struct {
 	*Options
 	of              map[string]any
 	users           int
-	imports         []imported       // from lapse's
-	sources         map[string]place // the other accounts that are imported from
+	imports         []importedSubject // from lapse's
+	sources         map[string]place  // the other accounts that are imported from
 	withoutPassword []openUser
 	file, memory    int64 // bytes that the limits of further accounts may add up to
 }
@@ -29,9 +29,9 @@ type openUser struct {
 	place
 }
 
-// imported is a subject that an account imports from one of lapse's. kind is "service" or
+// importedSubject is a subject that an account imports from one of lapse's. kind is "service" or
 // "stream", as in NATS's syntax.
-type imported struct{ by, from, kind, subject string }
+type importedSubject struct{ by, from, kind, subject string }
 
 // read reads the accounts of a file.
 func (a *accounts) read(value any, at place) error {
@@ -58,7 +58,7 @@ func (a *accounts) read(value any, at place) error {
 			case "users":
 				err = each(value, at, a.user)
 			case "imports":
-				err = each(value, at, func(entry map[string]any, at place) error { return a.imported(name, entry, at) })
+				err = each(value, at, func(entry map[string]any, at place) error { return a.readImport(name, entry, at) })
 			}
 			if err != nil {
 				return err
@@ -142,10 +142,10 @@ func (a *accounts) user(keys map[string]any, at place) error {
 	return nil
 }
 
-// imported reads an import of an account, and refuses one from an account of lapse that
+// readImport reads an import of an account, and refuses one from an account of lapse that
 // would open more than lapse's accounts are made for. Imports from other accounts of the
 // file are the user's business; that they exist is checked at the end.
-func (a *accounts) imported(by string, keys map[string]any, at place) error {
+func (a *accounts) readImport(by string, keys map[string]any, at place) error {
 	for key, v := range keys {
 		kind := strings.ToLower(key)
 		if kind != "service" && kind != "stream" {
@@ -153,7 +153,7 @@ func (a *accounts) imported(by string, keys map[string]any, at place) error {
 		}
 		value, at := unwrap(v, at)
 		source, _ := value.(map[string]any)
-		found := imported{by: by, kind: kind}
+		found := importedSubject{by: by, kind: kind}
 		for key, v := range source {
 			value, _ := unwrap(v, at)
 			switch strings.ToLower(key) {
@@ -179,7 +179,7 @@ func (a *accounts) imported(by string, keys map[string]any, at place) error {
 // lapse exports, not wider. From LAPSE an application gets deliveries to an inbox prefix of
 // its own, and pulls from one durable by name: with a wildcard it could read or take away
 // what others consume.
-func (i imported) check(databases []schema.DatabaseName) error {
+func (i importedSubject) check(databases []schema.DatabaseName) error {
 	if !server.IsValidSubject(i.subject) {
 		return fmt.Errorf("%q is no subject", i.subject)
 	}

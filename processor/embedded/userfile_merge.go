@@ -22,7 +22,7 @@ func (u *userFile) merge(ours map[string]any) {
 	for name, v := range u.of {
 		all[name] = v
 	}
-	exports := map[imported]map[string]any{}
+	exports := map[importedSubject]map[string]any{}
 	for _, i := range u.imports {
 		// Without the importer, i is the key under which imports of one subject meet.
 		by := i.by

@@ -16,9 +16,9 @@ import (
 // reply subjects, and names the account in a header. It lets no client name such a
 // reply subject, so the header is true. It accepts one reply to each request.
 
-// imported reports whether a request comes from another account. Its reply subject is one
+// byImport reports whether a request comes from another account. Its reply subject is one
 // that schema.IsReply accepts.
-func imported(m *nats.Msg) bool { return m.Reply != "" && !schema.IsInbox(m.Reply) }
+func byImport(m *nats.Msg) bool { return m.Reply != "" && !schema.IsInbox(m.Reply) }
 
 // accountOf returns the account that a request comes from, "" for that of the clients.
 func accountOf(m *nats.Msg) string {
@@ -30,7 +30,7 @@ func accountOf(m *nats.Msg) string {
 // that a request names, so it has to be an inbox, or what NATS puts in its place.
 func accepts(m *nats.Msg) bool {
 	return schema.Covers(m.Sub.Subject, m.Subject) &&
-		(m.Reply == "" || schema.IsReply(m.Reply)) && (!imported(m) || accountOf(m) != "")
+		(m.Reply == "" || schema.IsReply(m.Reply)) && (!byImport(m) || accountOf(m) != "")
 }
 
 // notOwned returns why an account may not change a consumer, nil if it may. Clients have

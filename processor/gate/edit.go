@@ -98,7 +98,7 @@ func createSubject(r server.CreateConsumerRequest) string {
 // mayEdit returns why a client may not edit a consumer, nil if it may: who may delete it
 // may edit it.
 func (g *Gate) mayEdit(ctx context.Context, m *nats.Msg, c *server.ConsumerConfig) (why, err error) {
-	if imported(m) {
+	if byImport(m) {
 		return notOwned(accountOf(m), c), nil
 	} else if g.oneUser {
 		return nil, nil

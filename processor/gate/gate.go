@@ -350,7 +350,7 @@ func (g *Gate) change(m *nats.Msg, o operation) {
 	if strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.DELETE.") {
 		g.pulled.remove(consumerOf(m))
 	}
-	if imported(m) {
+	if byImport(m) {
 		g.changeOwned(m, o, m.Subject, func(c *server.ConsumerConfig) error { return notOwned(accountOf(m), c) })
 		return
 	}
@@ -362,7 +362,7 @@ func (g *Gate) acknowledge(m *nats.Msg) {
 	_, rest, _ := strings.Cut(strings.TrimPrefix(m.Subject, "$JS.ACK."), ".") // without the stream
 	switch {
 	case isServers(rest):
-	case imported(m) && bytes.HasPrefix(m.Data, server.AckNext):
+	case byImport(m) && bytes.HasPrefix(m.Data, server.AckNext):
 		g.fail(m, operation{}, errNext)
 	default:
 		g.pass(m)
@@ -436,7 +436,7 @@ func (g *Gate) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 // gate, and to another account through it.
 func (g *Gate) pass(m *nats.Msg) {
 	reply := streamsInbox(m.Reply)
-	if imported(m) {
+	if byImport(m) {
 		reply = g.inbox + "." + m.Reply
 	}
 	err := g.streams.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: reply, Header: apiHeader(m), Data: m.Data})

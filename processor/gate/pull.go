@@ -31,7 +31,7 @@ func (g *Gate) pull(m *nats.Msg, o operation) {
 	case isServers(name):
 		g.fail(m, o, errServerConsumer)
 		return
-	case imported(m):
+	case byImport(m):
 		g.fail(m, o, errPull(o.stream(m), name))
 		return
 	}

@@ -141,7 +141,7 @@ func (g *Gate) direct(m *nats.Msg, o operation) {
 		return
 	}
 	var q server.JSApiMsgGetRequest
-	if imported(m) && json.Unmarshal(m.Data, &q) == nil && (q.Batch > 0 || len(q.MultiLastFor) > 0) {
+	if byImport(m) && json.Unmarshal(m.Data, &q) == nil && (q.Batch > 0 || len(q.MultiLastFor) > 0) {
 		g.fail(m, o, errMany)
 		return
 	}
