@@ -92,7 +92,7 @@ func (p *Processor) CountDocuments() (counts monitor.DocumentCounts, err error) 
 	collections := p.store.Collections()
 	counts.Collections = len(collections)
 	for _, c := range collections {
-		n, err := p.service.Live.Count(context.Background(), c)
+		n, err := p.service.Liveness.Count(context.Background(), c)
 		if err != nil {
 			return counts, err
 		}

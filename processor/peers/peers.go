@@ -41,8 +41,8 @@ type Config struct {
 // Peers is one database of this process, among the processes that serve it.
 type Peers struct {
 	Config
-	Live *Liveness
-	nc   *nats.Conn
+	Liveness *Liveness
+	nc       *nats.Conn
 
 	announced atomic.Pointer[announced]
 	end       atomic.Uint64 // of the log, when measured last
@@ -58,7 +58,7 @@ type announced struct {
 // New returns the peers of a database, whose requests come by nc.
 func New(nc *nats.Conn, c Config) *Peers {
 	p := &Peers{Config: c, nc: nc}
-	p.Live = &Liveness{Config: c, askWriter: p.askWriter}
+	p.Liveness = &Liveness{Config: c, askWriter: p.askWriter}
 	return p
 }
 

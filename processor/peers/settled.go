@@ -44,7 +44,7 @@ func (p *Peers) askWriter(ctx context.Context) (state Settlement, err error) {
 // vouch answers askWriter, or does not reply if another process may write.
 func (p *Peers) vouch(m *nats.Msg) {
 	// The cursor is read last: a renewal that has left the table is folded in it.
-	second := p.Renewals.Settled(p.Live.Now())
+	second := p.Renewals.Settled(p.Liveness.Now())
 	text, err := json.Marshal(Settlement{second, p.Store.Cursor().Seq})
 	if err == nil && p.OnlyWriter() {
 		_ = m.Respond(text) // or there is no connection

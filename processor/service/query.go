@@ -29,7 +29,7 @@ func (r *Request) queueQuery(ask askFunc) {
 // by a write that is not folded: confirm finds that out for the state that was read, and
 // the query runs again if so.
 func (r *Request) answerQuery(name schema.CollectionName, ask askFunc) {
-	second, confirm, err := r.Live.Begin(name, &r.Attempt)
+	second, confirm, err := r.Liveness.Begin(name, &r.Attempt)
 	if err != nil {
 		r.failRead(err)
 		return

@@ -46,7 +46,7 @@ func (r *Request) getDocument() {
 		return
 	}
 	before := r.Store.Cursor().Seq
-	live, fault, err := r.document(name, id, r.Live.Now())
+	live, fault, err := r.document(name, id, r.Liveness.Now())
 	switch {
 	case err != nil:
 		r.failRead(err)
@@ -60,7 +60,7 @@ func (r *Request) getDocument() {
 // touch answers a touch with minAge: if there is nothing to renew it reads, without the
 // writer.
 func (r *Request) touch(m *schema.Mutation) {
-	before, now := r.Store.Cursor().Seq, r.Live.Now()
+	before, now := r.Store.Cursor().Seq, r.Liveness.Now()
 	c, ok := r.Store.Collection(m.Collection)
 	if ok {
 		// Only what is in memory may be looked at here, on the goroutine on which requests
@@ -84,7 +84,7 @@ func (r *Request) touch(m *schema.Mutation) {
 
 // answerTouch replies to a touch that renews nothing, and reports whether it did.
 func (r *Request) answerTouch(m *schema.Mutation) bool {
-	before, now := r.Store.Cursor().Seq, r.Live.Now()
+	before, now := r.Store.Cursor().Seq, r.Liveness.Now()
 	c, ok := r.Store.Collection(m.Collection)
 	if !ok {
 		return false
@@ -143,7 +143,7 @@ func (r *Request) getRecent() bool {
 	if fault != nil {
 		return false
 	}
-	before, now := r.Store.Cursor().Seq, r.Live.Now()
+	before, now := r.Store.Cursor().Seq, r.Liveness.Now()
 	c, ok := r.Store.Collection(name)
 	if !ok {
 		return false
@@ -173,7 +173,7 @@ func (r *Request) getRecent() bool {
 // document returns a document that lives at now, in unix seconds. Its Body is shared and
 // must not be changed. The error is for failRead.
 func (s *Service) document(name schema.CollectionName, id schema.DocumentID, now int64) (answer.Live, *schema.Error, error) {
-	return answer.LiveDocument(s.Store, name, id, now, s.Live.Expired)
+	return answer.LiveDocument(s.Store, name, id, now, s.Liveness.Expired)
 }
 
 // failRead is fail for a read that may be *peers.Unsettled: such a read runs again once the
@@ -184,7 +184,7 @@ func (r *Request) failRead(err error) {
 		r.fail(err)
 		return
 	}
-	r.waitFor(func(ctx context.Context) error { return r.Live.Wait(ctx, unsettled) }, unsettled.Timeout())
+	r.waitFor(func(ctx context.Context) error { return r.Liveness.Wait(ctx, unsettled) }, unsettled.Timeout())
 }
 
 // collection returns the collection that the subject names, or refuses the request.
@@ -209,7 +209,7 @@ func (r *Request) getCollection() {
 	}
 	ctx, cancel := r.context(requestTimeout)
 	defer cancel()
-	n, err := r.Live.Count(ctx, c)
+	n, err := r.Liveness.Count(ctx, c)
 	if err == nil {
 		err = n.Unsettled
 	}
@@ -234,7 +234,7 @@ func (r *Request) batch() {
 	}
 	ctx, cancel := r.context(requestTimeout)
 	defer cancel()
-	results, seq, err := answer.ReadBatch(ctx, r.Store, b, r.Live.Now, r.MaxReply, r.Live.Expired)
+	results, seq, err := answer.ReadBatch(ctx, r.Store, b, r.Liveness.Now, r.MaxReply, r.Liveness.Expired)
 	if err != nil {
 		r.failRead(err)
 		return
@@ -276,7 +276,7 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 	}()
 	// Documents that are being renewed would be counted as overdue.
 	s.awaitRenewals(ctx)
-	cursor, now := s.Store.Cursor(), s.Live.Now()
+	cursor, now := s.Store.Cursor(), s.Liveness.Now()
 	status = schema.Status{
 		Version:  s.Config.Version,
 		Database: string(s.Config.Database),
@@ -291,7 +291,7 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 		if err := ctx.Err(); err != nil {
 			return projections.Counts{}, err
 		}
-		n, err := s.Live.Count(ctx, c)
+		n, err := s.Liveness.Count(ctx, c)
 		if n.Oldest != 0 && (oldest == 0 || n.Oldest < oldest) {
 			oldest = n.Oldest
 		}
@@ -343,7 +343,7 @@ func (s *Service) processes(status schema.Status) []schema.Process {
 func (s *Service) awaitRenewals(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout/2)
 	defer cancel()
-	_ = s.Writer.Renewals.Settle(ctx, 0, s.Live.Now())
+	_ = s.Writer.Renewals.Settle(ctx, 0, s.Liveness.Now())
 }
 
 // repeat answers a mutation whose Nats-Msg-Id succeeded before with the earlier outcome,
@@ -440,7 +440,7 @@ func (r *Request) history() {
 // noHistory answers about a document without events in the log: with none, if it exists,
 // since it is older than the retention of the log.
 func (r *Request) noHistory(h *answer.History, none []byte) {
-	switch _, fault, err := r.document(h.Name, h.ID, r.Live.Now()); {
+	switch _, fault, err := r.document(h.Name, h.ID, r.Liveness.Now()); {
 	case err != nil:
 		r.failRead(err)
 		return

@@ -74,7 +74,7 @@ type Service struct {
 	Retention *snapshot.Retention
 	Clock     *clock.Timekeeper
 	Lease     *lease.Lease // nil without standbys
-	Live      *peers.Liveness
+	Liveness  *peers.Liveness
 	Operations
 
 	roles     sync.Mutex
@@ -119,7 +119,7 @@ func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	s.queries = s.lane(s.Config.QueryQueue, s.Config.QueryWorkers, tooManyQueries)
 	s.peers = peers.New(nc, peers.Config{Database: s.Config.Database, Process: s.Config.Process, Store: s.Store, Log: s.Log, Clock: s.Clock,
 		Renewals: &s.Writer.Renewals, OnlyWriter: s.OnlyWriter, Count: s.count})
-	s.Live = s.peers.Live
+	s.Liveness = s.peers.Liveness
 	s.reading.throttle(nc)
 	if err := s.Become(role); err != nil {
 		s.cancel()

@@ -133,10 +133,10 @@ func TestStandbyRechecksRenewal(t *testing.T) {
 		processortest.SleepUntil(ts+2, 500)
 		a.Want(201, "document.create.c.late", `{}`)
 		b.Has(a)
-		if err := s.Live.Expired(collection, "renewed", records["renewed"]); err == nil {
+		if err := s.Liveness.Expired(collection, "renewed", records["renewed"]); err == nil {
 			t.Error("it has gone by what was read before its renewal")
 		}
-		if err := s.Live.Expired(collection, "gone", records["gone"]); err != nil {
+		if err := s.Liveness.Expired(collection, "gone", records["gone"]); err != nil {
 			t.Error(err)
 		}
 	})
@@ -151,16 +151,16 @@ func TestQueryAcrossDemotion(t *testing.T) {
 		a.Want(201, "collection.create.c", `{}`)
 		s := a.Inside().Service
 		var q peers.Attempt
-		_, confirm, err := s.Live.Begin("c", &q)
+		_, confirm, err := s.Liveness.Begin("c", &q)
 		a.Check(err)
 		a.Check(s.Become(observe.Standby))
 		defer func() { a.Check(s.Become(observe.Writer)) }()
 		if err := confirm(a.Processor.Seq()); err == nil {
 			t.Error("it takes the answer for one of a writer")
 		}
-		asked := s.Live.Now()
+		asked := s.Liveness.Now()
 		time.Sleep(3 * time.Second)
-		second, _, err := s.Live.Begin("c", &q)
+		second, _, err := s.Liveness.Begin("c", &q)
 		a.Check(err)
 		if now := second(0); now != asked {
 			t.Errorf("it waited for second %d, and is judged by %d", asked, now)
