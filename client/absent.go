@@ -8,9 +8,9 @@ import (
 
 // absentWriter knows why no process receives writes, as of the last status of a standby.
 type absentWriter struct {
-	mu    sync.Mutex // held while a standby is asked
-	asked time.Time
-	why   string
+	mu      sync.Mutex // held while a standby is asked
+	askedAt time.Time
+	why     string
 }
 
 // askAgain is how long a standby's reason is told to other writes, too: there may be
@@ -24,9 +24,9 @@ func (a *absentWriter) explain(ctx context.Context, c *Client, err error) error 
 		return err // another write asks
 	}
 	defer a.mu.Unlock()
-	if time.Since(a.asked) > askAgain {
+	if time.Since(a.askedAt) > askAgain {
 		status, _ := c.Status(ctx) // nobody may answer that, either
-		a.asked, a.why = time.Now(), status.CannotTakeOver
+		a.askedAt, a.why = time.Now(), status.CannotTakeOver
 	}
 	if a.why == "" {
 		return err

@@ -216,8 +216,8 @@ type pace struct{ size, most, good int }
 
 func newPace(most int) pace { return pace{size: most, most: most} }
 
-// slower shrinks the page size, after a page of asked documents was too large.
-func (p *pace) slower(asked int) { p.size, p.good = asked/2, 0 }
+// slower shrinks the page size, after a page of size documents was too large.
+func (p *pace) slower(size int) { p.size, p.good = size/2, 0 }
 
 // faster counts a page that was not too large, and doubles the size every goodPages.
 func (p *pace) faster() {

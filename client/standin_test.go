@@ -26,9 +26,9 @@ type standin struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 
-	mu      sync.Mutex
-	answers map[string]answer
-	asked   []*nats.Msg
+	mu       sync.Mutex
+	answers  map[string]answer
+	requests []*nats.Msg
 }
 
 // answer returns the status and body of the reply to a request's body. Status 0 means no
@@ -104,7 +104,7 @@ func (s *standin) serve() *standin {
 	_, err := s.nc.Subscribe("lapse.main.api.>", func(m *nats.Msg) {
 		s.mu.Lock()
 		a, ok := s.answers[strings.TrimPrefix(m.Subject, "lapse.main.api.")]
-		s.asked = append(s.asked, m)
+		s.requests = append(s.requests, m)
 		s.mu.Unlock()
 		status, body := 404, `{"code":404,"error":"document_not_found","message":"no answer laid out"}`
 		if ok {
@@ -142,7 +142,7 @@ func (s *standin) respond(tail string, a answer) {
 func (s *standin) bodies(tail string) (bodies []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.asked {
+	for _, m := range s.requests {
 		if strings.HasSuffix(m.Subject, tail) {
 			bodies = append(bodies, string(m.Data))
 		}
@@ -154,7 +154,7 @@ func (s *standin) bodies(tail string) (bodies []string) {
 func (s *standin) last() *nats.Msg {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked[len(s.asked)-1]
+	return s.requests[len(s.requests)-1]
 }
 
 func (s *standin) collection(c *client.Client) *client.Collection {

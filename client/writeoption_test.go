@@ -66,7 +66,7 @@ func TestBadTTL(t *testing.T) {
 	s := newStandin(t).log().serve()
 	c := s.client()
 	coll := s.collection(c)
-	asked := len(s.asked)
+	asked := len(s.requests)
 	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 1500 * time.Millisecond, 1 << 31 * time.Second} {
 		_, written := client.Upsert(t.Context(), coll, "a", order{}, client.TTL(d))
 		_, submitted := c.Submit(t.Context(), "document.upsert", "orders", "a", order{}, client.TTL(d))
@@ -81,7 +81,7 @@ func TestBadTTL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.GetMsg(t.Context(), 1); !errors.Is(err, jetstream.ErrMsgNotFound) || len(s.asked) != asked {
+	if _, err := stream.GetMsg(t.Context(), 1); !errors.Is(err, jetstream.ErrMsgNotFound) || len(s.requests) != asked {
 		t.Errorf("a refused write was sent: %v", err)
 	}
 }

@@ -238,16 +238,16 @@ func (x *exchange) listDatabases(q *sql.Query) (*reply, error) {
 	}
 	var all [][]byte
 	for _, name := range names {
-		for _, id := range asked(name, q) {
+		for _, id := range idsFor(name, q) {
 			all = append(all, showDatabase(name, id))
 		}
 	}
 	return list("Databases", "", all, q)
 }
 
-// asked returns the ids under which a query asks for a database, which is compared by its
+// idsFor returns the ids under which a query asks for a database, which is compared by its
 // name; the name if it asks for none.
-func asked(name string, q *sql.Query) (ids []string) {
+func idsFor(name string, q *sql.Query) (ids []string) {
 	if q == nil {
 		return []string{name}
 	}

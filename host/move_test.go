@@ -53,7 +53,7 @@ func TestMoveRefused(t *testing.T) {
 	}
 	refused := func(request, want string) {
 		t.Helper()
-		_, fault := s.moveAsked(t.Context(), db, []byte(request))
+		_, fault := s.move(t.Context(), db, []byte(request))
 		if !errors.Is(fault, schema.ErrPreconditionFailed) || fault.Error() != want {
 			t.Errorf("%s: %v, want %s", request, fault, want)
 		}

@@ -106,9 +106,9 @@ func (s *spreading) start(ctx context.Context) (stop func(), err error) {
 	}
 	spreading, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	var asked []*nats.Subscription
+	var subscriptions []*nats.Subscription
 	stop = func() {
-		for _, sub := range asked {
+		for _, sub := range subscriptions {
 			_ = sub.Unsubscribe()
 		}
 		s.process.Leave()
@@ -117,13 +117,13 @@ func (s *spreading) start(ctx context.Context) (stop func(), err error) {
 	}
 	for _, db := range s.all {
 		sub, err := s.log.Subscribe(db.name.API()+schema.MoveOperation, func(m *nats.Msg) {
-			running.Go(func() { s.asked(spreading, db, m) })
+			running.Go(func() { s.onMove(spreading, db, m) })
 		})
 		if err != nil {
 			stop()
 			return nil, err
 		}
-		asked = append(asked, sub)
+		subscriptions = append(subscriptions, sub)
 	}
 	if len(s.all) > 1 || s.copies > 0 {
 		s.step(ctx, append(s.process.Members(), s.process.Own()))
@@ -274,15 +274,15 @@ func (s *spreading) handOver(ctx context.Context, db *hosted, to string) (err er
 // moveTimeout is how long a hand-over may take: less than a client waits.
 const moveTimeout = 25 * time.Second
 
-// asked answers a request to hand a database over; only the writer answers. Others would
+// onMove answers a request to hand a database over; only the writer answers. Others would
 // send errors that the client takes for the answer. A reply subject that is no operator's
 // gets none.
-func (s *spreading) asked(ctx context.Context, db *hosted, m *nats.Msg) {
+func (s *spreading) onMove(ctx context.Context, db *hosted, m *nats.Msg) {
 	p := db.running.Load()
 	if p == nil || p.Role() != observe.Writer || !schema.IsOperatorReply(m.Reply) {
 		return
 	}
-	reply, fault := s.moveAsked(ctx, db, m.Data)
+	reply, fault := s.move(ctx, db, m.Data)
 	answer := nats.NewMsg(m.Reply)
 	if fault != nil {
 		answer.Header.Set(schema.HeaderStatus, fmt.Sprint(fault.Code))
@@ -309,8 +309,8 @@ func firstReady(standings []spread.Standing, lease time.Duration) (process strin
 	return "", err
 }
 
-// moveAsked hands a database over to the process that the request names, or to any.
-func (s *spreading) moveAsked(ctx context.Context, db *hosted, request []byte) (schema.Moved, *schema.Error) {
+// move hands a database over to the process that the request names, or to any.
+func (s *spreading) move(ctx context.Context, db *hosted, request []byte) (schema.Moved, *schema.Error) {
 	moved := schema.Moved{Database: string(db.name), From: s.node}
 	if fault := schema.ReadObject("the body of move", request, schema.Text("to", &moved.To)); fault != nil {
 		return moved, fault

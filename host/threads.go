@@ -51,16 +51,16 @@ func eachInterval(interval time.Duration, events, requests func() uint64, look f
 		defer close(ended)
 		ticks := time.NewTicker(interval)
 		defer ticks.Stop()
-		seen, asked := events(), requests()
+		lastEvents, lastRequests := events(), requests()
 		for {
 			select {
 			case <-ticks.C:
 			case <-done:
 				return
 			}
-			nowSeen, nowAsked := events(), requests()
-			look(nowSeen-seen, nowAsked-asked)
-			seen, asked = nowSeen, nowAsked
+			nowEvents, nowRequests := events(), requests()
+			look(nowEvents-lastEvents, nowRequests-lastRequests)
+			lastEvents, lastRequests = nowEvents, nowRequests
 		}
 	}()
 	return func() { close(done); <-ended }

@@ -158,9 +158,9 @@ type standin struct {
 	server *server.Server
 	js     jetstream.JetStream
 
-	mu      sync.Mutex
-	answers map[string][]*nats.Msg // by subject tail; the last one repeats
-	asked   []*nats.Msg
+	mu       sync.Mutex
+	answers  map[string][]*nats.Msg // by subject tail; the last one repeats
+	requests []*nats.Msg
 }
 
 func newStandin(t *testing.T) *standin {
@@ -179,7 +179,7 @@ func newStandin(t *testing.T) *standin {
 	_, err = nc.Subscribe("lapse.main.api.>", func(m *nats.Msg) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.asked = append(s.asked, m)
+		s.requests = append(s.requests, m)
 		tail := strings.TrimPrefix(m.Subject, "lapse.main.api.")
 		if a := s.answers[tail]; len(a) > 0 {
 			_ = m.RespondMsg(&nats.Msg{Header: a[0].Header, Data: a[0].Data})
@@ -224,13 +224,13 @@ func (s *standin) expires(t *testing.T, tail, span string) {
 func (s *standin) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = nil
+	s.requests = nil
 }
 
 func (s *standin) lastAsked(all bool) (text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	asked := s.asked
+	asked := s.requests
 	if !all {
 		asked = asked[len(asked)-1:]
 	}

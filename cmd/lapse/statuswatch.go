@@ -30,7 +30,7 @@ func (s *statusCommand) repeat(ctx context.Context) error {
 	p := s.palette()
 	answered := time.Now()
 	for {
-		asked := time.Now()
+		began := time.Now()
 		page, err := s.page(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -48,7 +48,7 @@ func (s *statusCommand) repeat(ctx context.Context) error {
 			page = fmt.Appendf(nil, "%s\n%s\n", p.paint("no answer for "+time.Since(answered).Round(time.Second).String(), color.FgRed), sentence(err))
 		}
 		if screen {
-			page = fmt.Appendf(nil, "%s%s\n\n%s", clearScreen, p.faint(asked.Format(time.TimeOnly)+", Ctrl-C ends"), page)
+			page = fmt.Appendf(nil, "%s%s\n\n%s", clearScreen, p.faint(began.Format(time.TimeOnly)+", Ctrl-C ends"), page)
 		}
 		if _, err := s.stdout.Write(page); err != nil {
 			return err

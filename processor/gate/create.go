@@ -46,13 +46,13 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 		return nil, err
 	}
 	// An edit has to know what was asked for, before defaults and limits change it.
-	asked := *r
+	original := *r
 	// Never update: what may be edited is decided by edit.
 	r.Action = server.ActionCreate
 	c.MaxAckPending = min(c.MaxAckPending, maxAckPending)
 	answer, fault, err := g.createOnly(ctx, m, r)
 	if err == nil && exists(fault) {
-		answer, fault, err = g.edit(ctx, m, asked, fault)
+		answer, fault, err = g.edit(ctx, m, original, fault)
 	}
 	switch {
 	case err != nil:

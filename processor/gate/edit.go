@@ -43,7 +43,7 @@ func (g *Gate) edit(ctx context.Context, m *nats.Msg, r server.CreateConsumerReq
 		there.Description = differs + "an auditor edits no consumer: use another name"
 		return nil, there, nil
 	}
-	asked, name := r.Action, r.Config.Name
+	action, name := r.Action, r.Config.Name
 	info, err := g.info(ctx, r.Stream, name)
 	if err != nil {
 		return nil, nil, err
@@ -65,7 +65,7 @@ func (g *Gate) edit(ctx context.Context, m *nats.Msg, r server.CreateConsumerReq
 	if answer, fault, err = try(r); err != nil || !exists(fault) {
 		return answer, fault, err
 	}
-	if asked == server.ActionCreate {
+	if action == server.ActionCreate {
 		fault.Description = differs + fmt.Sprintf("update it (nats consumer edit %s %s), or use another name", r.Stream, name)
 		return nil, fault, nil
 	}

@@ -17,16 +17,16 @@ import (
 // Member is a process by its last reply.
 type Member struct {
 	schema.Presence
-	At    time.Time // of the reply
-	Since time.Time // of the first one without a gap
-	gone  bool      // nobody listens to its subject
+	At           time.Time // of the reply
+	Since        time.Time // of the first one without a gap
+	noResponders bool      // nobody listens to its subject
 }
 
 // heard is a process, or a database of one of 0.3.0, that has replied.
 type heard struct {
 	Member
-	asked bool // by its own subject since then
-	full  bool // its connections were filled since then
+	pinged bool // by its own subject since then
+	full   bool // its connections were filled since then
 }
 
 const (
@@ -107,11 +107,11 @@ func (p *Process) call() {
 		switch {
 		case silent > p.lasts()+hungAfter:
 			delete(p.heard, id)
-		case silent > hungAfter && h.asked && !h.gone && !h.full && h.hasCopy(writes):
+		case silent > hungAfter && h.pinged && !h.noResponders && !h.full && h.hasCopy(writes):
 			h.full = true
 			hung = append(hung, id)
 		case silent > callInterval+callInterval/2:
-			h.asked, h.gone = true, false
+			h.pinged, h.noResponders = true, false
 			p.ping(id)
 		}
 	}
@@ -156,7 +156,7 @@ func (p *Process) hear(m *nats.Msg) {
 		whom := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		p.noOthers = whom == toAll
 		if h := p.heard[whom]; h != nil {
-			h.gone = true
+			h.noResponders = true
 		}
 		return
 	}

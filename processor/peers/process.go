@@ -217,7 +217,7 @@ func endpoints(served []*Peers) (all []micro.EndpointInfo) {
 func (p *Process) knows() map[string]map[schema.DatabaseName]string {
 	all := make(map[string]map[schema.DatabaseName]string)
 	for _, m := range p.Members() {
-		if m.ID == p.ID || m.gone {
+		if m.ID == p.ID || m.noResponders {
 			continue
 		}
 		all[m.ID] = make(map[schema.DatabaseName]string)
@@ -240,7 +240,7 @@ func (p *Process) Members() (all []Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range p.heard {
-		if silent := time.Since(h.At); silent <= p.lasts() && (!h.gone || silent <= p.Lease/2) {
+		if silent := time.Since(h.At); silent <= p.lasts() && (!h.noResponders || silent <= p.Lease/2) {
 			all = append(all, h.Member)
 		}
 	}

@@ -53,8 +53,8 @@ type recalled struct {
 // history is machine.History over what was read for the proposal that is being decided.
 type history struct {
 	*Writer
-	read map[*schema.Mutation]recalled
-	want wanted // and not read
+	read   map[*schema.Mutation]recalled
+	unread wanted // and not read
 }
 
 func (h *history) Former(_ *schema.Collection, mu *schema.Mutation, seq uint64) (machine.Former, bool, error) {
@@ -69,7 +69,7 @@ func (h *history) Former(_ *schema.Collection, mu *schema.Mutation, seq uint64) 
 		}
 		ok = incarnation == r.incarnation && ended == r.ended
 	}
-	h.want = wanted{mu, seq}
+	h.unread = wanted{mu, seq}
 	return r.Former, ok, nil
 }
 
@@ -88,7 +88,7 @@ func (t *Term) recall(p *Proposal) {
 		p.refuse(p.undecided(tooManyRecalls))
 		return
 	}
-	want := append([]wanted{t.history.want}, p.foresee()...)
+	want := append([]wanted{t.history.unread}, p.foresee()...)
 	t.recalling[p] = true
 	t.reading.Go(func() {
 		select {

@@ -26,8 +26,8 @@ type Log struct {
 	JS     jetstream.JetStream
 	before string
 
-	sent  uint64 // mutations that Replies sent
-	asked int32  // requests that Replies may have had the service asked
+	sent      uint64 // mutations that Replies sent
+	requested int32  // requests that Replies may have had the service asked
 }
 
 // tails are the ends of the subjects of the events that Create appends.
@@ -221,7 +221,7 @@ func (l *Log) Replies(t *testing.T, user *nats.Conn, mutates, consumes bool, tar
 		}
 		// Only messages of the clients' own account can reach the service, never events: a
 		// get, its reply, that to a ping, an acknowledgement.
-		if l.asked += 4; served.Load() > l.asked {
+		if l.requested += 4; served.Load() > l.requested {
 			t.Fatalf("%s, %s: %d requests served", user.Opts.Name, target, served.Load())
 		}
 	}
