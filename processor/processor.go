@@ -58,7 +58,7 @@ type Processor struct {
 }
 
 // run starts the background work; first is the term that has begun, nil for a standby.
-func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scrub) {
+func (p *Processor) run(c eventlog.Connections, first *tenure, scrub *eventlog.Scrub) {
 	p.running.Go(func() { eventlog.KeepTogether(p.writing, c.Log, c.Followers()...) })
 	p.running.Go(func() { p.options.Monitor.Watch(p.writing) })
 	p.running.Go(func() { p.options.Monitor.WatchStorage(p.writing, p) })

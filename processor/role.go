@@ -30,8 +30,8 @@ import (
 // (eventlog/append.go). Losing either ends the term, and not the processor where there are
 // standbys.
 
-// term is one time as the writer, from the acquisition of the lease to its release.
-type term struct {
+// tenure is the processor's part of a term: from the acquisition of the lease to its release.
+type tenure struct {
 	ctx     context.Context // ends with the term; its cause says why
 	end     context.CancelCauseFunc
 	running sync.WaitGroup
@@ -45,7 +45,7 @@ var errMoved = errors.New("it was handed over")
 
 // firstTerm begins a term, or returns nil if another process holds the lease. It does not
 // wait for the lease that an earlier process of this node held.
-func (p *Processor) firstTerm(ctx context.Context) (*term, error) {
+func (p *Processor) firstTerm(ctx context.Context) (*tenure, error) {
 	if p.options.ReadOnly {
 		return nil, nil
 	}
@@ -85,8 +85,8 @@ func notNow(err error) bool {
 
 // lead begins a term: it reads the log to its end and moves the fence. When it returns no
 // earlier writer can append. ctx limits only the beginning.
-func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
-	t := &term{}
+func (p *Processor) lead(ctx context.Context) (_ *tenure, err error) {
+	t := &tenure{}
 	t.ctx, t.end = context.WithCancelCause(p.writing)
 	defer func() {
 		if err != nil {
@@ -144,7 +144,7 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 // processor cannot go on, or if it stops and has not done all. Mutations that were read and
 // not judged are dropped: the next term reads them again, from the last one that the log
 // has judged.
-func (p *Processor) finish(t *term) error {
+func (p *Processor) finish(t *tenure) error {
 	<-t.ctx.Done()
 	t.running.Wait()
 	for len(p.writer.Mutations) > 0 { // the next term reads them again
@@ -176,7 +176,7 @@ const releaseTimeout = 2 * time.Second
 
 // roles alternates between the roles until the processor stops. t is the term that has
 // begun, nil for a standby.
-func (p *Processor) roles(t *term) {
+func (p *Processor) roles(t *tenure) {
 	for {
 		if t != nil {
 			select {
@@ -206,7 +206,7 @@ func (p *Processor) roles(t *term) {
 
 // standBy follows the log until a term begins. It returns nil if the processor stops or
 // has failed.
-func (p *Processor) standBy() *term {
+func (p *Processor) standBy() *tenure {
 	for {
 		following, stop := context.WithCancel(p.reading)
 		var follower sync.WaitGroup

@@ -55,7 +55,7 @@ type starting struct {
 	scrub       *eventlog.Scrub
 	mutations   *eventlog.Mutations
 	clock       *clock.Timekeeper
-	first       *term // the term that has begun, nil for a standby
+	first       *tenure // the term that has begun, nil for a standby
 
 	// undo has what ends the steps so far after a failure, each with the error before it.
 	undo []func(error) error
