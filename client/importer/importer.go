@@ -48,7 +48,7 @@ type Moments struct {
 
 // of returns the counter of a format.
 func (m *Moments) of(f format) *int {
-	return [...]*int{noMoment: &m.None, forEver: &m.Null, unixSeconds: &m.UnixSeconds, unixMilliseconds: &m.UnixMilliseconds, rfc3339: &m.RFC3339}[f]
+	return [...]*int{noExpiry: &m.None, forEver: &m.Null, unixSeconds: &m.UnixSeconds, unixMilliseconds: &m.UnixMilliseconds, rfc3339: &m.RFC3339}[f]
 }
 
 // Import is an import in progress. It is for one goroutine. Rules and counts belong to the
@@ -156,7 +156,7 @@ func (im *Import) done(l *importLine, results client.Results) error {
 		default:
 			l.fault = fault
 			// Its moment passed on its way.
-			l.past = fault.Name == client.ErrBadTTL.Name && l.end.format > forEver && l.end.at <= time.Now().Unix()+1
+			l.past = fault.Name == client.ErrBadTTL.Name && l.end.format > forEver && l.end.expiresAt <= time.Now().Unix()+1
 		}
 	}
 	if im.Progress != nil {

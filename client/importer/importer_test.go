@@ -50,13 +50,13 @@ func TestMoments(t *testing.T) {
 		{1_431_857_104, []string{`1431857104`, `1431857103.25`, `1431857103250`, `"1431857104"`, `"2015-05-17T10:05:03.250Z"`}},
 	} {
 		for _, text := range c.texts {
-			if end, ok := parseMoment(values.Value(text)); !ok || end.at != c.at {
+			if end, ok := parseExpiry(values.Value(text)); !ok || end.expiresAt != c.at {
 				t.Errorf("%s: %+v, %v, want %d", text, end, ok, c.at)
 			}
 		}
 	}
 	for _, text := range []string{`true`, `[1]`, `"soon"`, `"NaN"`, `"-Inf"`, `1e300`} {
-		if end, ok := parseMoment(values.Value(text)); ok {
+		if end, ok := parseExpiry(values.Value(text)); ok {
 			t.Errorf("%s: %+v", text, end)
 		}
 	}

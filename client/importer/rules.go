@@ -69,20 +69,20 @@ type importLine struct {
 	schema.Line
 	fault    *client.Error // why it is refused, nil if it is not
 	past     bool          // its moment has passed
-	end      moment
+	end      expiry
 	deadline schema.Deadline // by this machine's clock
 }
 
-// moment is a moment as it was given.
-type moment struct {
-	format format
-	at     int64 // unix seconds, rounded up
+// expiry is when a document expires, as it was given.
+type expiry struct {
+	format    format
+	expiresAt int64 // unix seconds, rounded up
 }
 
 type format int
 
 const (
-	noMoment format = iota // absent
+	noExpiry format = iota // absent
 	forEver                // null
 	unixSeconds
 	unixMilliseconds
@@ -93,33 +93,33 @@ const (
 // it is in the year 5138. Before 1970 it is the same.
 const leastMilliseconds = 100_000_000_000
 
-// parseMoment reads the moment at which a document ends. It reads what other systems
+// parseExpiry reads the moment at which a document ends. It reads what other systems
 // export: seconds or milliseconds as numbers or as text, fractions included, and RFC 3339.
 // It rounds up, so that no document ends before its moment.
-func parseMoment(v values.Value) (end moment, ok bool) {
+func parseExpiry(v values.Value) (end expiry, ok bool) {
 	text := string(v)
 	switch v.Kind() {
 	case values.Missing:
-		return moment{}, true
+		return expiry{}, true
 	case values.Null:
-		return moment{format: forEver}, true
+		return expiry{format: forEver}, true
 	case values.String:
 		text = string(v.Text())
 	case values.Number:
 	default:
-		return moment{}, false
+		return expiry{}, false
 	}
 	if n, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(n) < 1<<53 {
 		if math.Abs(n) >= leastMilliseconds {
-			return moment{unixMilliseconds, int64(math.Ceil(n / 1000))}, true
+			return expiry{unixMilliseconds, int64(math.Ceil(n / 1000))}, true
 		}
-		return moment{unixSeconds, int64(math.Ceil(n))}, true
+		return expiry{unixSeconds, int64(math.Ceil(n))}, true
 	}
 	at, err := schema.ParseTime(text)
 	if err != nil {
-		return moment{}, false
+		return expiry{}, false
 	}
-	return moment{rfc3339, at.Add(time.Second - 1).Unix()}, true
+	return expiry{rfc3339, at.Add(time.Second - 1).Unix()}, true
 }
 
 // operation adds the operation of a line to a batch, unless the line is refused or past.
@@ -135,7 +135,7 @@ func (im *Import) operation(l *importLine, b *client.Batch, now int64) {
 	}
 	var opts []client.OperationOption
 	if l.end.format > forEver {
-		opts = append(opts, client.ExpireAt(time.Unix(l.end.at, 0)))
+		opts = append(opts, client.ExpireAt(time.Unix(l.end.expiresAt, 0)))
 	}
 	switch {
 	case im.rules.DryRun:
@@ -184,14 +184,14 @@ func (r Rules) document(text []byte) (id string, body []byte, fault *client.Erro
 func (im *Import) lifetime(l *importLine, id string, body *[]byte, now int64) *client.Error {
 	if im.rules.Expires != nil {
 		v := values.Value(l.Text).At(im.rules.Expires)
-		end, ok := parseMoment(v)
+		end, ok := parseExpiry(v)
 		if !ok {
 			return client.ErrBadTTL.With("%s is %.40s: use unix seconds, unix milliseconds, a time like 2015-05-17T10:05:03Z, or null", im.rules.Expires, v)
 		}
 		if l.end = end; end.format > forEver {
-			l.past = end.at <= now
+			l.past = end.expiresAt <= now
 			*body = schema.Without(*body, "ttl")
-			if end.at-now > schema.MaxTTL {
+			if end.expiresAt-now > schema.MaxTTL {
 				return client.ErrBadTTL.With("%s is %.40s, which is too far: use a moment at most %d s away, or null", im.rules.Expires, v, schema.MaxTTL)
 			}
 		}
@@ -206,7 +206,7 @@ func (im *Import) lifetime(l *importLine, id string, body *[]byte, now int64) *c
 	l.deadline = schema.DeadlineOf(im.coll.Info().DefaultTTL, d.TTL, now)
 	switch {
 	case l.end.format > forEver:
-		l.deadline = schema.Deadline{At: l.end.at, TTL: int32(l.end.at - now), Rule: schema.RuleDocument}
+		l.deadline = schema.Deadline{At: l.end.expiresAt, TTL: int32(l.end.expiresAt - now), Rule: schema.RuleDocument}
 	case l.end.format == forEver && l.deadline.Rule != schema.NoRule:
 		*body, l.deadline = schema.WithTTL(*body, schema.Never), schema.Deadline{}
 	case im.coll.Info().DefaultTTL != schema.Off:

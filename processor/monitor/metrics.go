@@ -128,8 +128,8 @@ func (s sending) gauge(d *prometheus.Desc, value float64, labels ...string) {
 	s.to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{s.database}, labels...)...)
 }
 
-// moment sends a time in ms since 1970, under its former name, too.
-func (s sending) moment(d, former *prometheus.Desc, ms int64) {
+// timestamp sends a time in ms since 1970, under its former name, too.
+func (s sending) timestamp(d, former *prometheus.Desc, ms int64) {
 	s.gauge(d, float64(ms)/1000)
 	s.gauge(former, float64(ms)/1000)
 }
@@ -281,10 +281,10 @@ func (s sending) snapshots(now *SnapshotSample) {
 	s.count(metricKept, uint64(now.Failed))
 	newest := now.Newest
 	if newest == nil {
-		s.moment(metricSnapTime, metricSnapOld, 0)
+		s.timestamp(metricSnapTime, metricSnapOld, 0)
 		return
 	}
-	s.moment(metricSnapTime, metricSnapOld, newest.Created)
+	s.timestamp(metricSnapTime, metricSnapOld, newest.Created)
 	s.gauge(metricSnapSeq, float64(newest.Seq))
 	s.gauge(metricSnapBytes, float64(newest.Bytes))
 }
@@ -354,7 +354,7 @@ func (m *Monitor) collectLog(s sending, from Source, now *Sample) {
 	}
 	cursor := &now.Cursor
 	s.gauge(metricFolded, float64(cursor.Seq))
-	s.moment(metricTime, metricTimeOld, cursor.Time)
+	s.timestamp(metricTime, metricTimeOld, cursor.Time)
 	s.count(metricForeign, cursor.Foreign)
 	s.count(metricAppended, now.Appended)
 	if m.known {

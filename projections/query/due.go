@@ -14,18 +14,18 @@ import (
 // whole second. For {"from":"24h","until":"2015-05-17T10:05:03.5Z"} from is relative to
 // now, and until is 10:05:04: rounding up excludes no deadline that is before it.
 type due struct {
-	from, until moment
+	from, until timeBound
 	text        values.Value // as written, for the cursor
 }
 
-// moment is a unix second, or a duration from now.
-type moment struct {
+// timeBound is a unix second, or a duration from now.
+type timeBound struct {
 	given, relative bool
 	seconds         int64
 }
 
-// at returns the second, or otherwise if the request leaves it out.
-func (m moment) at(now, otherwise int64) int64 {
+// resolve returns the second, or otherwise if the request leaves it out.
+func (m timeBound) resolve(now, otherwise int64) int64 {
 	switch {
 	case !m.given:
 		return otherwise
@@ -48,20 +48,20 @@ func (r *request) parseDue(value values.Value) error {
 
 // parse reads from or until; relative times stay relative, so that a page later in time
 // asks for the same span from its own now.
-func (m *moment) parse(v values.Value) error {
+func (m *timeBound) parse(v values.Value) error {
 	switch v.Kind() {
 	case values.Number:
 		if n := v.Float(); n == math.Trunc(n) && math.Abs(n) <= 1<<53 {
-			*m = moment{given: true, seconds: int64(n)}
+			*m = timeBound{given: true, seconds: int64(n)}
 			return nil
 		}
 	case values.String:
 		if n, err := schema.ParseSpan(string(v.Text())); err == nil {
-			*m = moment{given: true, relative: true, seconds: n}
+			*m = timeBound{given: true, relative: true, seconds: n}
 			return nil
 		}
 		if t, err := schema.ParseTime(string(v.Text())); err == nil {
-			*m = moment{given: true, seconds: t.Add(time.Second - 1).Unix()} // no deadline is within a second
+			*m = timeBound{given: true, seconds: t.Add(time.Second - 1).Unix()} // no deadline is within a second
 			return nil
 		}
 	}
@@ -73,8 +73,8 @@ func (m *moment) parse(v values.Value) error {
 // deadline of the key.
 func (r *run) eachDue(after *position, visit func(*candidate) (bool, error)) (err error) {
 	// Documents due by now are expired.
-	from := max(r.request.due.from.at(r.now, 0), r.now+1)
-	until := r.request.due.until.at(r.now, math.MaxInt64)
+	from := max(r.request.due.from.resolve(r.now, 0), r.now+1)
+	until := r.request.due.until.resolve(r.now, math.MaxInt64)
 	var id schema.DocumentID
 	if after != nil {
 		if len(after.key) != 8 {
