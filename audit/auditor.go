@@ -130,7 +130,7 @@ func (a *Auditor) Event(e *schema.Event) error {
 		a.against(Time, e, "log time goes back, from %s to %s", moment(a.report.LastTime), moment(e.Time))
 	}
 	a.report.LastTime = e.Time
-	a.active.at(e.Time)
+	a.active.record(e.Time)
 	a.judged(e)
 	switch e.Type {
 	case schema.CollectionCreated:
@@ -163,18 +163,18 @@ func (a *Auditor) Event(e *schema.Event) error {
 // a writer runs. Without the latter the audit would blame a stop of lapse for each expiry
 // that came late.
 func (a *Auditor) internal(e *schema.Event) {
-	var says struct{ First, Reused uint64 }
-	_ = json.Unmarshal(e.Body, &says) // without a body, the fields are 0
+	var note struct{ First, Reused uint64 }
+	_ = json.Unmarshal(e.Body, &note) // without a body, the fields are 0
 	if e.Type == schema.LogTrimmed {
-		a.begins = max(a.begins, says.First)
+		a.begins = max(a.begins, note.First)
 		return
 	}
 	a.resumed = e.Time
 	if e.Seq == a.report.First {
 		a.begins = max(a.begins, e.Seq) // the stream was begun after a snapshot
 	}
-	if says.Reused >= e.Seq {
-		a.against(Sequence, e, "the log has lost its end: other events had sequences %d to %d before", e.Seq, says.Reused)
+	if note.Reused >= e.Seq {
+		a.against(Sequence, e, "the log has lost its end: other events had sequences %d to %d before", e.Seq, note.Reused)
 	}
 }
 

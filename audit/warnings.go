@@ -171,8 +171,8 @@ type activity struct {
 	next  int
 }
 
-// at records an event at a log time in ms.
-func (v *activity) at(time int64) {
+// record notes an event at a log time in ms.
+func (v *activity) record(time int64) {
 	last := &v.times[(v.next+len(v.times)-1)%len(v.times)]
 	if second(*last) == second(time) {
 		*last = max(*last, time)

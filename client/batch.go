@@ -61,8 +61,8 @@ func (opt TTLOption) changeOperation(op *operation) error {
 }
 
 func (opt EndOption) changeOperation(op *operation) error {
-	if opt.at != nil {
-		op.ExpireAt = opt.at
+	if opt.expireAt != nil {
+		op.ExpireAt = opt.expireAt
 	}
 	op.KeepDeadline = op.KeepDeadline || opt.keepDeadline
 	return nil
@@ -173,8 +173,8 @@ type Result struct {
 	// may have applied it too. A Code of 200 may then be about a document that was new.
 	Again bool
 
-	gets bool        // it is of a get
-	at   DecodeError // what Decode knows of the document
+	gets  bool        // it is of a get
+	about DecodeError // what Decode knows of the document
 }
 
 // Results are the outcomes of a batch, in the order of its operations.
@@ -199,8 +199,8 @@ func Decode[T any](r Result) (Item[T], error) {
 	if r.Err != nil || r.Body == nil {
 		return Item[T]{}, r.Err
 	}
-	r.at.Body = r.Body
-	item, err := itemOf[T](r.at, r.Code)
+	r.about.Body = r.Body
+	item, err := itemOf[T](r.about, r.Code)
 	item.Lifetime = r.Lifetime
 	return item, err
 }
@@ -240,7 +240,7 @@ func (b *Batch) run(ctx context.Context, atomic bool, opts []RequestOption) (Res
 	for i := range results {
 		r, op := &results[i], &b.operations[i]
 		r.gets = op.Op == "get"
-		r.at = DecodeError{Collection: b.coll.info.Name, ID: op.ID, Seq: reply.Seq}
+		r.about = DecodeError{Collection: b.coll.info.Name, ID: op.ID, Seq: reply.Seq}
 	}
 	return results, nil
 }

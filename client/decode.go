@@ -68,14 +68,14 @@ func garbled(err error) error {
 
 // itemOf decodes the document at.Body of a reply with a status. at says what is known of
 // it. An item that comes with an error lacks the Value at least.
-func itemOf[T any](at DecodeError, status int) (Item[T], error) {
-	system, err := schema.ReadSystem(at.Body)
+func itemOf[T any](about DecodeError, status int) (Item[T], error) {
+	system, err := schema.ReadSystem(about.Body)
 	if err != nil {
-		return Item[T]{ID: at.ID}, at.because(garbled(err))
+		return Item[T]{ID: about.ID}, about.because(garbled(err))
 	}
 	item := Item[T]{ID: system.ID, Modified: timeOf(system.TS), ETag: system.ETag, Created: status == 201, Lifetime: lifetimeOf(system.Lifetime)}
-	at.ID, at.ETag = cmp.Or(system.ID, at.ID), system.ETag
-	item.Value, err = decode[T](at)
+	about.ID, about.ETag = cmp.Or(system.ID, about.ID), system.ETag
+	item.Value, err = decode[T](about)
 	return item, err
 }
 
@@ -93,10 +93,10 @@ var leftOut = [][]string{
 // decode decodes the document at.Body into a T. Members that lapse adds must not prevent
 // it: a map[string]string has no place for a number, a strict UnmarshalJSON may refuse
 // them. But a T that names a member with another type is wrong.
-func decode[T any](at DecodeError) (T, error) {
+func decode[T any](about DecodeError) (T, error) {
 	var last error
 	for _, names := range leftOut {
-		body := at.Body
+		body := about.Body
 		if names != nil {
 			body = schema.Without(body, names...)
 		}
@@ -109,5 +109,5 @@ func decode[T any](at DecodeError) (T, error) {
 		}
 	}
 	var none T
-	return none, at.because(fmt.Errorf("it does not fit a %v: %w", reflect.TypeFor[T](), last))
+	return none, about.because(fmt.Errorf("it does not fit a %v: %w", reflect.TypeFor[T](), last))
 }

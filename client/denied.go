@@ -70,9 +70,9 @@ func (d *denials) end(err error) {
 		d.inbox, d.of = err, d.nc.Stats().Reconnects
 	}
 	// Servers of earlier releases deny these, and the calls around them go on.
-	beside := strings.Contains(err.Error(), unpin) || strings.Contains(err.Error(), deletion)
+	optional := strings.Contains(err.Error(), unpin) || strings.Contains(err.Error(), deletion)
 	for w := range d.waiting {
-		if all || strings.Contains(err.Error(), w.part) && (!beside || strings.Contains(w.part, deletion)) {
+		if all || strings.Contains(err.Error(), w.part) && (!optional || strings.Contains(w.part, deletion)) {
 			w.cancel(err)
 		}
 	}

@@ -153,7 +153,7 @@ func filtersOf(db schema.DatabaseName, config jetstream.ConsumerConfig) []string
 func canonical(db schema.DatabaseName, filters []string) []string {
 	same := make([]string, 0, len(filters))
 	for _, filter := range filters {
-		if head, open := strings.CutSuffix(filter, ">"); open && head != db.Events() {
+		if head, wildcard := strings.CutSuffix(filter, ">"); wildcard && head != db.Events() {
 			filter = head + "*"
 		} else if filter == db.Events()+"*.*" {
 			filter = db.Events() + ">"

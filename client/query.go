@@ -34,7 +34,7 @@ func Query[T any](ctx context.Context, coll *Collection, opts ...QueryOption) it
 					yield(Item[T]{}, done)
 					return
 				}
-				if !yield(itemOf[T](reply.at(document), 0)) {
+				if !yield(itemOf[T](reply.about(document), 0)) {
 					return
 				}
 			}
@@ -126,7 +126,7 @@ func Count(ctx context.Context, coll *Collection, opts ...QueryOption) (int64, e
 		return 0, err
 	}
 	if reply.Count == nil {
-		return 0, reply.at(nil).because(garbled(errors.New("it has no count")))
+		return 0, reply.about(nil).because(garbled(errors.New("it has no count")))
 	}
 	return *reply.Count, nil
 }
@@ -185,8 +185,8 @@ func (q *query) ask(ctx context.Context, coll *Collection, limit int) (*queryRep
 	return reply, nil
 }
 
-// at returns what is known of a document of the reply.
-func (reply *queryReply) at(document []byte) DecodeError {
+// about returns what is known of a document of the reply.
+func (reply *queryReply) about(document []byte) DecodeError {
 	return DecodeError{Collection: reply.collection, Seq: reply.seq, Body: document}
 }
 
@@ -197,7 +197,7 @@ func pageOf[T any](reply *queryReply, err error) (Page[T], error) {
 	}
 	page := Page[T]{Items: make([]Item[T], 0, len(reply.Documents)), Cursor: reply.Cursor}
 	for _, document := range reply.Documents {
-		item, fault := itemOf[T](reply.at(document), 0)
+		item, fault := itemOf[T](reply.about(document), 0)
 		if fault == nil {
 			page.Items = append(page.Items, item)
 		} else if err == nil {

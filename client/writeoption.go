@@ -58,7 +58,7 @@ func (opt TTLOption) changeWrite(w *write) {
 // EndOption is ExpireAt or KeepDeadline. It is an option of a write of a document, except
 // Touch, and of an operation in a batch.
 type EndOption struct {
-	at           *int64 // unix seconds
+	expireAt     *int64 // unix seconds
 	keepDeadline bool
 }
 
@@ -66,7 +66,7 @@ type EndOption struct {
 // ttl, so no clock of a client matters: ErrBadTTL if t is not after the write. A later write
 // or Touch without it counts that ttl again.
 func ExpireAt(t time.Time) EndOption {
-	return EndOption{at: new(secondFrom(t))}
+	return EndOption{expireAt: new(secondFrom(t))}
 }
 
 // secondFrom returns the first whole second that is not before t, in unix seconds.
@@ -80,8 +80,8 @@ func (opt EndOption) changeWrite(w *write) { w.opts = append(w.opts, opt.Request
 // Request returns the option for Do.
 func (opt EndOption) Request() RequestOption {
 	return func(h headers) {
-		if opt.at != nil {
-			h.Set(schema.HeaderExpireAt, strconv.FormatInt(*opt.at, 10))
+		if opt.expireAt != nil {
+			h.Set(schema.HeaderExpireAt, strconv.FormatInt(*opt.expireAt, 10))
 		}
 		if opt.keepDeadline {
 			h.Set(schema.HeaderKeepDeadline, "true")

@@ -23,20 +23,20 @@ import (
 //
 // Locks: mu guards the fields after it, for a moment. Requests use the client without it.
 type database struct {
-	name   string
-	client *client.Client
-	hangUp func()
-	seen   atomic.Uint64   // highest log sequence in a reply
-	open   context.Context // until close
-	shut   context.CancelFunc
-	tails  sync.WaitGroup // that run
+	name    string
+	client  *client.Client
+	hangUp  func()
+	seen    atomic.Uint64   // highest log sequence in a reply
+	running context.Context // until close
+	shut    context.CancelFunc
+	tails   sync.WaitGroup // that run
 
 	mu         sync.Mutex
 	containers map[string]*container // by name, for maxAge after the read
 	tail       *tail                 // of the log, nil before the first request of a change feed
 }
 
-// close ends the tail, and closes the connection. New tails begin under mu only while open
+// close ends the tail, and closes the connection. New tails begin under mu only while running
 // is not done, so none begins after Wait.
 func (db *database) close() {
 	db.mu.Lock()
@@ -116,7 +116,7 @@ func (g *Gateway) database(name string) (*database, error) {
 		return nil, err
 	}
 	db := &database{name: name, client: c, hangUp: hangUp, containers: make(map[string]*container)}
-	db.open, db.shut = context.WithCancel(context.Background())
+	db.running, db.shut = context.WithCancel(context.Background())
 	g.databases.Add(name, db)
 	return db, nil
 }

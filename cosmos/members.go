@@ -41,6 +41,6 @@ func appendMembers(dst []byte, object values.Value, change func(name string, val
 // setMember sets a member of an object, whose others it copies.
 func setMember(object values.Value, name string, value values.Value) values.Value {
 	out := schema.Without(object, name)
-	open := len(out) - 1 // without the closing brace, which may be the object's own
-	return append(appendMember(out[:open:open], name, value), '}')
+	end := len(out) - 1 // without the closing brace, which may be the object's own
+	return append(appendMember(out[:end:end], name, value), '}')
 }

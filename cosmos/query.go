@@ -235,11 +235,11 @@ func (x *exchange) skipsAhead() bool {
 	return x.Header.Get("X-Ms-Documentdb-Query-Iscontinuationexpected") != ""
 }
 
-// pageOf answers a page. After a full one that is said to be open there is always another.
+// pageOf answers a page. With more, a full page is always followed by another.
 // Counting everything is one request of lapse (countAll). Any other query reads documents
 // and evaluates SQL here; the condition of lapse, if there is one, only narrows what is
 // read.
-func (x *exchange) pageOf(c *container, q *sql.Query, s *selection, open bool) (*reply, error) {
+func (x *exchange) pageOf(c *container, q *sql.Query, s *selection, more bool) (*reply, error) {
 	at, err := x.continuation()
 	if err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (x *exchange) pageOf(c *container, q *sql.Query, s *selection, open bool) (
 	p.read, p.from = r.examined, r.bytes
 	out := p.reply()
 	out.seq, out.about = r.seq, c.about
-	if next != nil && (next.more || open && p.rows == size) {
+	if next != nil && (next.more || more && p.rows == size) {
 		out.header["X-Ms-Continuation"] = next.String()
 	}
 	return out, nil

@@ -182,7 +182,7 @@ func (db *database) follow(log client.LogState) *tail {
 	} else if t != nil {
 		t.end()
 	}
-	ctx, cancel := context.WithCancel(db.open)
+	ctx, cancel := context.WithCancel(db.running)
 	t := newTail(log, cancel)
 	db.tail = t
 	if ctx.Err() == nil {

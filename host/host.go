@@ -84,7 +84,7 @@ func (r *run) run(ctx context.Context) error {
 	defer r.cosmos.Close()
 	opened, stopReloads := r.reloads(ctx)
 	defer stopReloads()
-	r.at("opening NATS")
+	r.setDoing("opening NATS")
 	r.target, err = r.open()
 	// The server may have opened all the same. serve then closes it again, so that its
 	// files are in order.
@@ -110,15 +110,15 @@ func (r *run) reloads(ctx context.Context) (opened, stop func()) {
 		return func() {}, func() {}
 	}
 	ctx, end := context.WithCancel(ctx)
-	open := make(chan struct{})
+	done := make(chan struct{})
 	wait := onReload(func() {
 		select {
-		case <-open:
+		case <-done:
 			r.reload()
 		case <-ctx.Done():
 		}
 	})
-	return func() { close(open) }, func() { end(); wait() }
+	return func() { close(done) }, func() { end(); wait() }
 }
 
 // reload reads the files of the embedded NATS server again.
@@ -148,7 +148,7 @@ func (r *run) serve(ctx context.Context) (err error) {
 		if err != nil {
 			r.Events(Failing{err})
 		}
-		r.at("closing NATS")
+		r.setDoing("closing NATS")
 		r.target.close()
 	}()
 	if ctx.Err() != nil {
@@ -292,5 +292,5 @@ func (r *run) failureOf(failure, lost, stopped error) error {
 	return failure
 }
 
-// at records what Run is doing.
-func (r *run) at(what string) { r.Events(Doing(func() string { return what })) }
+// setDoing records what Run is doing.
+func (r *run) setDoing(what string) { r.Events(Doing(func() string { return what })) }

@@ -144,7 +144,7 @@ func (memoryLookup) Close() error { return nil }
 // Repeated is Store.Repeated.
 func (m *Memory) Repeated(id string, now int64) (r Repeat, ok bool, err error) {
 	r, known := m.messages[id]
-	return r, known && now-r.at < RepeatWindow, nil
+	return r, known && now-r.logTime < RepeatWindow, nil
 }
 
 // Scan is Store.Scan.
@@ -297,7 +297,7 @@ func (c *memoryCollection) fold(fact *Fact) error {
 // searched.
 func (m *Memory) dropMessageIDs() {
 	n := 0
-	for n < len(m.remembered) && m.cursor.Time-m.remembered[n].at >= RepeatWindow {
+	for n < len(m.remembered) && m.cursor.Time-m.remembered[n].logTime >= RepeatWindow {
 		// The id may have been used again since.
 		if old := m.remembered[n]; m.messages[old.id] == old.Repeat {
 			delete(m.messages, old.id)

@@ -149,7 +149,7 @@ func (s *Store) RepeatsFrom(now int64) (seq uint64, ok bool, err error) {
 		}
 		m, known, readErr := s.message(id)
 		// The id may have been used again since.
-		if err = readErr; err == nil && known && m.at/1000 == second && now-m.at < RepeatWindow && (!ok || m.Seq < seq) {
+		if err = readErr; err == nil && known && m.logTime/1000 == second && now-m.logTime < RepeatWindow && (!ok || m.Seq < seq) {
 			seq, ok, last = m.Seq, true, second
 		}
 	}

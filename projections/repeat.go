@@ -54,7 +54,7 @@ func (f *fold) dropMessageIDs(most int) error {
 		f.store.forgotten = second
 		// The id may have been used again since.
 		m, known, err := f.store.message(id)
-		if err == nil && known && m.at/1000 == second {
+		if err == nil && known && m.logTime/1000 == second {
 			err = f.batch.Delete(messageKey(nil, id), nil)
 		}
 		if err == nil {
@@ -76,7 +76,7 @@ type Repeat struct {
 	// Mutation is the tail of the mutation's subject, "" if an older version of lapse
 	// folded the event without it.
 	Mutation string
-	at       int64 // log time of the event, ms
+	logTime  int64 // log time of the event, ms
 }
 
 // message returns the use of a Nats-Msg-Id. message ignores the window: the caller
@@ -96,5 +96,5 @@ func (s *Store) message(id string) (m Repeat, known bool, err error) {
 // window before now (log time, ms), if any.
 func (s *Store) Repeated(id string, now int64) (m Repeat, ok bool, err error) {
 	m, known, err := s.message(id)
-	return m, known && now-m.at < RepeatWindow, err
+	return m, known && now-m.logTime < RepeatWindow, err
 }

@@ -60,10 +60,10 @@ type app struct {
 // kills a process after 30 s.
 const stopTimeout = 25 * time.Second
 
-// at sets the current activity as a participle that follows "it is still": "running".
-func (a *app) at(what string) { a.does(func() string { return what }) }
+// setDoing sets the current activity as a participle that follows "it is still": "running".
+func (a *app) setDoing(what string) { a.does(func() string { return what }) }
 
-// does is at for an activity with details, such as how far it is; what is called from the
+// does is setDoing for an activity with details, such as how far it is; what is called from the
 // goroutine of run, at the time-out, so it must not block.
 func (a *app) does(what func() string) { a.doing.Store(&what) }
 
@@ -103,7 +103,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 		after:       time.After,
 		host:        host.Run,
 	}
-	a.at("running")
+	a.setDoing("running")
 	return a
 }
 

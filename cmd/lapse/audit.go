@@ -145,7 +145,7 @@ func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor
 // auditLog audits the log of a database up to its present end, internal events included. A
 // message that is no event of lapse is a finding (Foreign), not an error.
 func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Auditor) error {
-	lapse, hangUp, err := conn.open(ctx)
+	lapse, hangUp, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

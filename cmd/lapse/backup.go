@@ -79,7 +79,7 @@ func (c *connection) operator(cmd *cobra.Command) (jetstream.JetStream, func(), 
 	if c.inbox == "" && c.context == "" && os.Getenv(contextVariable) == "" {
 		c.inbox = operatorInbox
 	}
-	lapse, hangUp, err := c.open(cmd.Context())
+	lapse, hangUp, err := c.connect(cmd.Context())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -135,7 +135,7 @@ func (c *confirmation) askTTL(ctx context.Context, conn *connection, name string
 // changeCollection sets the properties that flags name, keeps the others, and returns the
 // collection as the server shows it.
 func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, name string) ([]byte, error) {
-	lapse, hangUp, err := conn.open(cmd.Context())
+	lapse, hangUp, err := conn.connect(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +315,7 @@ func newCollectionListCommand(a *app, conn *connection) *cobra.Command {
 // listCollections prints all collections. The reply to a large list is in pages, each with
 // a cursor for the next.
 func listCollections(ctx context.Context, conn *connection, out *output) error {
-	lapse, hangUp, err := conn.open(ctx)
+	lapse, hangUp, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

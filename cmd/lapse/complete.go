@@ -75,7 +75,7 @@ func completeCollection(cmd *cobra.Command, _ []string, _ string) (names []cobra
 	conn.timeout = min(conn.timeout, completionTimeout)
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	lapse, hangUp, err := conn.open(ctx, nats.Timeout(conn.timeout))
+	lapse, hangUp, err := conn.connect(ctx, nats.Timeout(conn.timeout))
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -93,10 +93,10 @@ func (c *connection) patient(cmd *cobra.Command, timeout time.Duration) {
 // Readers delete their consumers meanwhile, for which package client waits 2 s.
 const patienceAtEnd = 3 * time.Second
 
-// open connects. The caller calls hangUp to disconnect; patienceAtEnd after ctx has ended
+// connect dials the server. The caller calls hangUp to disconnect; patienceAtEnd after ctx has ended
 // it is called too, so that nothing waits for an unreachable server. Calling it twice is
 // harmless.
-func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *client.Client, hangUp func(), err error) {
+func (c *connection) connect(ctx context.Context, opts ...nats.Option) (lapse *client.Client, hangUp func(), err error) {
 	lapse, end, err := c.dial(opts)
 	if err != nil {
 		return nil, nil, err
@@ -288,7 +288,7 @@ func readReply(raw []byte, into any) error {
 
 // request connects and sends one request.
 func (c *connection) request(ctx context.Context, op, collection, id string, body []byte, opts ...client.RequestOption) (*client.Reply, error) {
-	lapse, hangUp, err := c.open(ctx)
+	lapse, hangUp, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -271,7 +271,7 @@ func TestSilentServer(t *testing.T) {
 	}
 	nc.Close()
 	c := connection{server: busy.Addr().String(), database: "main", timeout: time.Minute}
-	_, hangUp, err := c.open(t.Context())
+	_, hangUp, err := c.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,8 +50,8 @@ func (f *consoleFlags) options() (host.Console, error) {
 	return host.Console{Address: f.address, Default: !f.given, Hosts: f.hosts, Token: token}, err
 }
 
-// open is options for a console without a token, which others may reach only if all may.
-func (f *consoleFlags) open(all bool) (host.Console, error) {
+// withoutToken is options for a console without a token, which others may reach only if all may.
+func (f *consoleFlags) withoutToken(all bool) (host.Console, error) {
 	if !all || f.address == "off" || !console.Built {
 		return f.options()
 	}
@@ -112,7 +112,7 @@ It is read-only without --write. lapse serve has a console of its own.`,
 			return err
 		}
 		defer served.Close()
-		lapse, hangUp, err := conn.open(cmd.Context(), a.connectionNotices()...)
+		lapse, hangUp, err := conn.connect(cmd.Context(), a.connectionNotices()...)
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ handler fails. Programs that read for a while, such as watch, have no row on a t
 		if err := moments.check(); err != nil {
 			return err
 		}
-		lapse, hangUp, err := conn.open(cmd.Context())
+		lapse, hangUp, err := conn.connect(cmd.Context())
 		if err != nil {
 			return err
 		}

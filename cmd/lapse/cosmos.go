@@ -41,10 +41,10 @@ func (f *cosmosFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.certOut, "cosmos-cert-out", "", "write the certificate that programs have to trust to `FILE`")
 }
 
-// options returns the gateway that the flags ask for; its zero value is none. open lets the
+// options returns the gateway that the flags ask for; its zero value is none. anyAddress lets the
 // well-known key serve on any address. Everything that can be checked without listening is,
 // as wrong usage.
-func (f *cosmosFlags) options(open bool) (c host.Cosmos, err error) {
+func (f *cosmosFlags) options(anyAddress bool) (c host.Cosmos, err error) {
 	if f.url == "" {
 		for name, given := range map[string]bool{"--cosmos-key-file": f.keyFile != "", "--cosmos-host": f.hosts != nil, "--cosmos-cert": f.cert != "", "--cosmos-cert-key": f.certKey != "", "--cosmos-cert-out": f.certOut != ""} {
 			if given {
@@ -68,16 +68,16 @@ func (f *cosmosFlags) options(open bool) (c host.Cosmos, err error) {
 		return c, err
 	}
 	c.Address = cosmos.Address{URL: f.url, Hosts: f.hosts, CertFile: f.cert, KeyFile: f.certKey, CertOut: f.certOut}
-	c.Key, err = f.key(open || host.Loopback(net.JoinHostPort(hostname, port)))
+	c.Key, err = f.key(anyAddress || host.Loopback(net.JoinHostPort(hostname, port)))
 	return c, err
 }
 
 // key reads the account key. "" is the well-known one, where all who can connect may know
 // it. The key file is read by ReadSecret: its mode is the user's business, as that of the
 // console's token.
-func (f *cosmosFlags) key(open bool) (string, error) {
+func (f *cosmosFlags) key(anyAddress bool) (string, error) {
 	if f.keyFile == "" {
-		if !open {
+		if !anyAddress {
 			return "", usageErrorf("--cosmos %s: others can connect there, so the gateway needs a key of its own: give --cosmos-key-file FILE, or an address like https://localhost:8081", f.url)
 		}
 		return "", nil
@@ -125,7 +125,7 @@ lapse test have a gateway of their own: --cosmos.`,
 
 // cosmos serves the gateway until ctx ends; only says that it has the one database of conn.
 func (a *app) cosmos(ctx context.Context, options host.Cosmos, conn connection, only bool) error {
-	lapse, hangUp, err := conn.open(ctx, a.connectionNotices()...)
+	lapse, hangUp, err := conn.connect(ctx, a.connectionNotices()...)
 	if err != nil {
 		return err
 	}

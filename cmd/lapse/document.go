@@ -69,12 +69,12 @@ func (f *changeFlags) options(cmd *cobra.Command) (opts []client.RequestOption) 
 // endFlags are the flags of a given end: the headers Lapse-Expire-At and
 // Lapse-Keep-Deadline of section 9 of the contract.
 type endFlags struct {
-	at           string
+	expireAt     string
 	keepDeadline bool
 }
 
 func (f *endFlags) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.at, "expire-at", "", "expire at `TIME`, as in RFC 3339 or in unix seconds")
+	cmd.Flags().StringVar(&f.expireAt, "expire-at", "", "expire at `TIME`, as in RFC 3339 or in unix seconds")
 	if cmd.Name() != "create" {
 		cmd.Flags().BoolVar(&f.keepDeadline, "keep-deadline", false, "keep the deadline that the document has")
 	}
@@ -82,12 +82,12 @@ func (f *endFlags) addFlags(cmd *cobra.Command) {
 
 // options returns at most one option for each flag. More than one is refused by the caller.
 func (f *endFlags) options() (opts []client.RequestOption, err error) {
-	if seconds, err := strconv.ParseInt(f.at, 10, 64); err == nil {
+	if seconds, err := strconv.ParseInt(f.expireAt, 10, 64); err == nil {
 		opts = append(opts, client.ExpireAt(time.Unix(seconds, 0)).Request())
-	} else if at, err := schema.ParseTime(f.at); err == nil {
+	} else if at, err := schema.ParseTime(f.expireAt); err == nil {
 		opts = append(opts, client.ExpireAt(at).Request())
-	} else if f.at != "" {
-		return nil, usageErrorf("--expire-at %q: use a time like 2015-05-17T10:05:03Z, or unix seconds", f.at)
+	} else if f.expireAt != "" {
+		return nil, usageErrorf("--expire-at %q: use a time like 2015-05-17T10:05:03Z, or unix seconds", f.expireAt)
 	}
 	if f.keepDeadline {
 		opts = append(opts, client.KeepDeadline().Request())
@@ -129,7 +129,7 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 		}
 		var body []byte
 		// keep-deadline is not among these: alone it would be a write that changes nothing.
-		switch endGiven := ttl != "" || end.at != ""; {
+		switch endGiven := ttl != "" || end.expireAt != ""; {
 		case len(args) == 3:
 			body, err = a.readArgument(args[2])
 		case endGiven && verb == "replace":

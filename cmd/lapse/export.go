@@ -36,7 +36,7 @@ func newExportCommand(a *app) *cobra.Command {
 				return err
 			}
 		}
-		lapse, hangUp, err := conn.open(cmd.Context())
+		lapse, hangUp, err := conn.connect(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ func newHistoryCommand(a *app) *cobra.Command {
 		if limit < 1 {
 			return usageErrorf("--limit %d: give 1 or more", limit)
 		}
-		lapse, hangUp, err := conn.open(cmd.Context())
+		lapse, hangUp, err := conn.connect(cmd.Context())
 		if err != nil {
 			return err
 		}

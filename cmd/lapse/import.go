@@ -106,7 +106,7 @@ func (out *output) importFile(ctx context.Context, conn *connection, collection,
 		return err
 	}
 	defer file.Close()
-	lapse, hangUp, err := conn.open(ctx)
+	lapse, hangUp, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

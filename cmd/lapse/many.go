@@ -75,7 +75,7 @@ func (m *many) run(cmd *cobra.Command, conn *connection, collection string, add 
 	if err != nil {
 		return err
 	}
-	lapse, hangUp, err := conn.open(ctx)
+	lapse, hangUp, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ of the account of the streams, as the operator in nats.conf.`,
 		}
 		conn.database = args[0]
 		conn.patient(cmd, moveTimeout)
-		lapse, hangUp, err := conn.open(cmd.Context())
+		lapse, hangUp, err := conn.connect(cmd.Context())
 		if err != nil {
 			return err
 		}

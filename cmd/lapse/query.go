@@ -82,7 +82,7 @@ func runQuery(a *app, cmd *cobra.Command, conn *connection) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		lapse, hangUp, err := conn.open(cmd.Context())
+		lapse, hangUp, err := conn.connect(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -123,7 +123,7 @@ address over HTTP, without NATS, as a healthcheck: if that process, or its datab
 // one process of several.
 func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
 	if s.of == "" && s.lapse == nil {
-		lapse, hangUp, err := s.conn.open(ctx)
+		lapse, hangUp, err := s.conn.connect(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -35,7 +35,7 @@ func notifySystemd(state string) error {
 // takes its time, and a watchdog that fires then would be a kill.
 func (m *serviceManager) stops(ctx context.Context) (stopped func()) {
 	m.end = make(chan struct{})
-	cancel := context.AfterFunc(ctx, func() { m.tell(daemon.SdNotifyStopping) })
+	cancel := context.AfterFunc(ctx, func() { m.send(daemon.SdNotifyStopping) })
 	return func() {
 		cancel()
 		close(m.end)
@@ -46,7 +46,7 @@ func (m *serviceManager) stops(ctx context.Context) (stopped func()) {
 // ready tells that requests are answered. While live has no reasons, it pings from now on
 // as often as the service manager wants: twice in WatchdogSec.
 func (m *serviceManager) ready(live func() (reasons []string)) {
-	m.tell(daemon.SdNotifyReady)
+	m.send(daemon.SdNotifyReady)
 	limit, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		m.logger.Warn("the service manager's watchdog is off: correct WATCHDOG_USEC and WATCHDOG_PID", "err", err)
@@ -72,7 +72,7 @@ func (m *serviceManager) ping(interval time.Duration, live func() (reasons []str
 		}
 		reasons := live()
 		if len(reasons) == 0 {
-			m.tell(daemon.SdNotifyWatchdog)
+			m.send(daemon.SdNotifyWatchdog)
 		} else if !logged {
 			m.logger.Error("no progress, the service manager may restart lapse: " + strings.Join(reasons, "; "))
 		}
@@ -80,7 +80,7 @@ func (m *serviceManager) ping(interval time.Duration, live func() (reasons []str
 	}
 }
 
-func (m *serviceManager) tell(state string) {
+func (m *serviceManager) send(state string) {
 	if err := m.notify(state); err != nil {
 		m.logger.Warn("cannot notify the service manager of "+state, "err", err)
 	}

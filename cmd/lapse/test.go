@@ -116,7 +116,7 @@ func parseBeginning(text string) (*host.Test, error) {
 // error has none.
 func (a *app) test(ctx context.Context, f testFlags) (err error) {
 	f.console.given = true
-	if f.Console, err = f.console.open(f.NoAuth); err != nil {
+	if f.Console, err = f.console.withoutToken(f.NoAuth); err != nil {
 		return err
 	}
 	log := a.openLog(f.log)

@@ -55,7 +55,7 @@ What fails is tried again, after 0.1 s at first and after 10 s at last.`,
 		if act.durable != "" {
 			return a.act(cmd.Context(), conn, act, begin, opts)
 		}
-		lapse, hangUp, err := conn.open(cmd.Context(), a.connectionNotices()...)
+		lapse, hangUp, err := conn.connect(cmd.Context(), a.connectionNotices()...)
 		if err != nil {
 			return err
 		}

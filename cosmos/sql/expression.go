@@ -79,7 +79,7 @@ type expr struct {
 	root    *reference   // of a path
 	op      string       // operator or function
 	args    []*expr      // of op
-	open    string       // operator, empty in parentheses
+	bare    string       // operator, empty in parentheses
 	counts  bool         // COUNT of a literal
 	demands []Equality   // it is true only if they hold
 }
@@ -339,19 +339,19 @@ func (p *parser) choice() *expr {
 	switch {
 	case p.accept("??"):
 		last := p.deeper(p.choice)
-		e, other = coalesce(e, last), last.open
+		e, other = coalesce(e, last), last.bare
 	case p.accept("?"):
 		then := p.expression()
 		p.expect(":")
 		last := p.deeper(p.choice)
-		e, other = conditional(e, then, last), last.open
+		e, other = conditional(e, then, last), last.bare
 	default:
 		return e
 	}
 	if other != name && (other == "?" || other == "??") {
 		p.fail("?? and ? before byte %d are ambiguous: put one of them in parentheses", p.token.at)
 	}
-	e.open = name
+	e.bare = name
 	return e
 }
 
@@ -386,12 +386,12 @@ func (p *parser) binary(level int) *expr {
 			args = append(args, operand())
 		}
 		for _, arg := range args {
-			if name == "||" && slices.Contains(comparisons, arg.open) {
-				p.fail("|| before byte %d is ambiguous beside %s: put one of them in parentheses", p.token.at, arg.open)
+			if name == "||" && slices.Contains(comparisons, arg.bare) {
+				p.fail("|| before byte %d is ambiguous beside %s: put one of them in parentheses", p.token.at, arg.bare)
 			}
 		}
 		e = apply(name, args...)
-		e.open = name
+		e.bare = name
 	}
 	return e
 }
@@ -469,7 +469,7 @@ func (p *parser) primary() *expr {
 	case p.accept("("):
 		e := *p.expression()
 		p.expect(")")
-		e.open = ""
+		e.bare = ""
 		return &e
 	case p.accept("EXISTS"):
 		return p.deeper(p.exists)

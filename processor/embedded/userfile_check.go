@@ -134,10 +134,10 @@ func (u *userFile) checkAnonymous(o *server.Options) error {
 func (u *userFile) checkOpen(o *server.Options) error {
 	anonymous, leaf := o.NoAuthUser != "", o.LeafNode
 	for _, opened := range []struct {
-		keys []string
-		host string
-		port int
-		open bool
+		keys      []string
+		host      string
+		port      int
+		unguarded bool
 	}{
 		{[]string{"websocket", "ws"}, o.Websocket.Host, o.Websocket.Port, anonymous || o.Websocket.NoAuthUser != ""},
 		{[]string{"leafnodes", "leaf"}, leaf.Host, leaf.Port, anonymous && leaf.Username == "" && leaf.Nkey == "" && len(leaf.Users) == 0},
@@ -145,7 +145,7 @@ func (u *userFile) checkOpen(o *server.Options) error {
 		{[]string{"https", "https_port"}, cmp.Or(o.HTTPHost, o.Host), o.HTTPSPort, true},
 	} {
 		address := net.JoinHostPort(opened.host, strconv.Itoa(opened.port))
-		if opened.port != 0 && opened.open && !Loopback(address) {
+		if opened.port != 0 && opened.unguarded && !Loopback(address) {
 			return u.line(opened.keys...).errorf("%s: others can connect to %s without credentials: listen on 127.0.0.1, or give --no-auth to let them", opened.keys[0], address)
 		}
 	}

@@ -147,7 +147,7 @@ func (m *Monitor) Replied(mutation *schema.Mutation, batch *schema.Batch, fault 
 	default:
 		m.mutations.WithLabelValues(opName(mutation.Op), sources[sourceOf(mutation)], fault.Name).Inc()
 		if mutation.Recorded {
-			m.say()(observe.MutationRejected{Cause: mutation.Cause, Op: mutation.Op, Fault: fault})
+			m.emit()(observe.MutationRejected{Cause: mutation.Cause, Op: mutation.Op, Fault: fault})
 		}
 	}
 }
@@ -238,5 +238,5 @@ func (m *Monitor) slow(what string, took time.Duration, header schema.Header) {
 		return
 	}
 	m.slowed.Add(1)
-	m.say()(observe.Slow{What: what, Took: took, TraceID: header.Trace().ID()})
+	m.emit()(observe.Slow{What: what, Took: took, TraceID: header.Trace().ID()})
 }

@@ -52,7 +52,7 @@ type Monitor struct {
 	pending  atomic.Int64 // events in flight
 	slowed   atomic.Uint64
 	refusing atomic.Bool // the log accepts the fence and nothing else
-	tell     atomic.Pointer[observe.EventListener]
+	listener atomic.Pointer[observe.EventListener]
 	doing    atomic.Value // string
 
 	using   sync.RWMutex // read-locked while the source is in use: Stopped waits for that
@@ -168,10 +168,10 @@ type DocumentCounts struct {
 	projections.Counts
 }
 
-// say returns the event listener of the last started processor; one that does nothing if
+// emit returns the event listener of the last started processor; one that does nothing if
 // none has started.
-func (m *Monitor) say() observe.EventListener {
-	if all := m.tell.Load(); all != nil {
+func (m *Monitor) emit() observe.EventListener {
+	if all := m.listener.Load(); all != nil {
 		return *all
 	}
 	return func(observe.Event) {}
@@ -250,7 +250,7 @@ func (m *Monitor) Listener() observe.EventListener {
 // name; nil ones are left out. It clears what an earlier processor has left in the state,
 // since a database that failed is started again.
 func (m *Monitor) Starting(events observe.EventListener, over map[string]*nats.Conn) {
-	m.tell.Store(&events)
+	m.listener.Store(&events)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.connections = make(map[string]*connection)
@@ -341,10 +341,10 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 		connected := nc.IsConnected()
 		if lost.IsZero() && (signalled || !connected) {
 			lost = time.Now()
-			m.say()(observe.ConnectionLost{Connection: name, Err: cmp.Or(err, nc.LastError(), errGivenUp)})
+			m.emit()(observe.ConnectionLost{Connection: name, Err: cmp.Or(err, nc.LastError(), errGivenUp)})
 		}
 		if !lost.IsZero() && connected {
-			m.say()(observe.ConnectionBack{Connection: name, Server: nc.ConnectedUrlRedacted(), After: time.Since(lost)})
+			m.emit()(observe.ConnectionBack{Connection: name, Server: nc.ConnectedUrlRedacted(), After: time.Since(lost)})
 			lost = time.Time{}
 		}
 		err, signalled = nil, false
@@ -390,9 +390,9 @@ func (m *Monitor) Live() error {
 // Ready returns the reasons why the process is not ready, in lines for an operator; none
 // if it is ready.
 func (m *Monitor) Ready() (reasons []string) {
-	say := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
 	if err := m.Live(); err != nil {
-		say("failed: %v", err)
+		add("failed: %v", err)
 	}
 	m.mu.Lock()
 	state := m.state
@@ -404,7 +404,7 @@ func (m *Monitor) Ready() (reasons []string) {
 	m.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(state.connections)) {
 		if c := state.connections[name]; !c.nc.IsConnected() {
-			say("NATS is away%s: the %s connection is %s%s", since(c.since), name, connectionState(c.nc), because(c.err))
+			add("NATS is away%s: the %s connection is %s%s", since(c.since), name, connectionState(c.nc), because(c.err))
 		}
 	}
 	p, done := m.use()
@@ -413,33 +413,33 @@ func (m *Monitor) Ready() (reasons []string) {
 	case state.idle, p == nil && state.failed != nil: // other databases go on
 		return reasons
 	case state.ended != "":
-		say("%s", state.ended)
+		add("%s", state.ended)
 		return reasons
 	case p == nil && !state.caughtUp && state.progress.End > 0:
-		say("not caught up: %d of %d events are folded, %d %%", state.progress.Seq, state.progress.End, 100*state.progress.Seq/state.progress.End)
+		add("not caught up: %d of %d events are folded, %d %%", state.progress.Seq, state.progress.End, 100*state.progress.Seq/state.progress.End)
 		return reasons
 	case p == nil:
-		say("starting%s", since(state.began))
+		add("starting%s", since(state.began))
 		return reasons
 	}
 	if !state.logSince.IsZero() {
-		say("the log is unreachable%s%s", since(state.logSince), because(state.logErr))
+		add("the log is unreachable%s%s", since(state.logSince), because(state.logErr))
 	}
 	if !state.mutations.IsZero() {
-		say("published mutations are not read%s%s", since(state.mutations), because(state.mutationErr))
+		add("published mutations are not read%s%s", since(state.mutations), because(state.mutationErr))
 	}
 	if !state.leaseSince.IsZero() {
-		say("this standby cannot take over%s%s", since(state.leaseSince), because(state.leaseErr))
+		add("this standby cannot take over%s%s", since(state.leaseSince), because(state.leaseErr))
 	}
 	sample := p.Sample()
 	if state.role == observe.Writer && sample.Role != observe.Writer {
-		say("no longer the writer, and not yet a standby")
+		add("no longer the writer, and not yet a standby")
 	}
 	if m.refusing.Load() {
-		say("the log rejects every append")
+		add("the log rejects every append")
 	}
 	if clock := sample.Clock; clock.Suspect && state.role == observe.Writer {
-		say("the clock is not trusted: %s", clock.Reason)
+		add("the clock is not trusted: %s", clock.Reason)
 	}
 	return reasons
 }

@@ -61,20 +61,20 @@ func (m Metrics) Want(t testing.TB, want Metrics) {
 // parts.
 func (w *Wire) WantReady(why string, parts ...string) {
 	w.T.Helper()
-	var said string
+	var problems string
 	w.Eventually(why, func() bool {
-		said = strings.Join(w.Monitor.Ready(), "\n")
+		problems = strings.Join(w.Monitor.Ready(), "\n")
 		if len(parts) == 0 {
-			return said == ""
+			return problems == ""
 		}
 		for _, part := range parts {
-			if !strings.Contains(said, part) {
+			if !strings.Contains(problems, part) {
 				return false
 			}
 		}
 		return true
 	})
 	if w.T.Failed() {
-		w.T.Logf("it says:\n%s", said)
+		w.T.Logf("it reports:\n%s", problems)
 	}
 }

@@ -46,12 +46,12 @@ type Request struct {
 	peers.Attempt                 // earlier runs of a query
 	came          time.Time
 	until         time.Time // deadline of the reply, zero for none
-	holds         bool      // it keeps Service.open locked for reading
+	holds         bool      // it keeps Service.accepting locked for reading
 }
 
 // hold makes Settle wait for the request until release.
 func (r *Request) hold() {
-	r.open.RLock()
+	r.accepting.RLock()
 	r.holds = true
 }
 
@@ -59,7 +59,7 @@ func (r *Request) hold() {
 func (r *Request) release() {
 	if r.holds {
 		r.holds = false
-		r.open.RUnlock()
+		r.accepting.RUnlock()
 	}
 }
 

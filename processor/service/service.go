@@ -85,10 +85,10 @@ type Service struct {
 	writes        atomic.Bool // the role is that of the writer
 	obstacle      atomic.Pointer[string]
 
-	peers   *peers.Peers
-	reading reading
-	Held    atomic.Int64 // bytes of requests without a reply
-	open    sync.RWMutex // locked for reading by each request without a reply
+	peers     *peers.Peers
+	reading   reading
+	Held      atomic.Int64 // bytes of requests without a reply
+	accepting sync.RWMutex // locked for reading by each request without a reply
 
 	// Each class of work has its own queue, so slow requests cannot delay fast ones;
 	// within it each client has its share, so one client cannot delay the others.
@@ -161,8 +161,8 @@ func (s *Service) Settle() error {
 		return err
 	}
 	<-handled
-	s.open.Lock()
-	defer s.open.Unlock()
+	s.accepting.Lock()
+	defer s.accepting.Unlock()
 	return nil
 }
 

@@ -117,14 +117,14 @@ func (t *Term) moveFence(ctx context.Context) error {
 	if t.phase == fencing && t.Clock.Manual() && cursor.Seq > 0 {
 		return nil // nobody else writes in memory, and the next event has the next sequence
 	}
-	says, seq := eventlog.Started{Writer: t.name}, cursor.Seq+1
+	started, seq := eventlog.Started{Writer: t.name}, cursor.Seq+1
 	if end := t.log.End; end.Last >= seq {
-		says.Lost, seq = end.First, end.Last+1
+		started.Lost, seq = end.First, end.Last+1
 	}
 	if t.log.Lost.Last >= seq {
-		says.Reused = t.log.Lost.Last
+		started.Reused = t.log.Lost.Last
 	}
-	body, err := json.Marshal(says)
+	body, err := json.Marshal(started)
 	if err != nil {
 		return err
 	}

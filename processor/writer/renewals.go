@@ -31,9 +31,9 @@ type Renewals struct {
 }
 
 type renewal struct {
-	key machine.DocumentKey // without an id: the whole collection
-	seq uint64
-	at  int64 // the old deadline, unix seconds; math.MinInt64 for a whole collection
+	key      machine.DocumentKey // without an id: the whole collection
+	seq      uint64
+	deadline int64 // the old deadline, unix seconds; math.MinInt64 for a whole collection
 
 	until int64 // unix second until which it stays in recent
 }
@@ -59,7 +59,7 @@ func (r *Renewals) note(m *machine.Machine, first int) {
 			if deadline.Rule == schema.NoRule {
 				continue
 			}
-			renewed.at = deadline.At
+			renewed.deadline = deadline.At
 		case fact.Type == schema.CollectionReplaced:
 			// The term drains after it, so the projection has the previous policy.
 			if before, ok := m.Store.Collection(c.Name); !ok || !before.DefaultTTL.Prolonged(c.DefaultTTL) {
@@ -93,7 +93,7 @@ func (r *Renewals) folded(seq uint64, now, seconds int64) {
 		if r.last[renewed.key] == renewed.seq {
 			delete(r.last, renewed.key)
 		}
-		if renewed.until = now + seconds; renewed.at <= renewed.until && renewed.key.ID != "" {
+		if renewed.until = now + seconds; renewed.deadline <= renewed.until && renewed.key.ID != "" {
 			r.recent = append(r.recent, renewed)
 		}
 	}
@@ -153,7 +153,7 @@ func (r *Renewals) Settled(now int64) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.all {
-		if at := r.all[i].at; at <= now {
+		if at := r.all[i].deadline; at <= now {
 			now = max(at, math.MinInt64+1) - 1
 		}
 	}
@@ -173,7 +173,7 @@ func (r *Renewals) Missed(incarnation, seq uint64, now int64) bool {
 // passed at now; incarnation is as in Settle.
 func lapsed(all []renewal, incarnation, seq uint64, now int64) bool {
 	for i := len(all) - 1; i >= 0 && all[i].seq > seq; i-- {
-		if renewed := &all[i]; renewed.at <= now && (incarnation == 0 || renewed.key.Incarnation == incarnation) {
+		if renewed := &all[i]; renewed.deadline <= now && (incarnation == 0 || renewed.key.Incarnation == incarnation) {
 			return true
 		}
 	}

@@ -11,7 +11,7 @@ import (
 func TestRenewalsFolded(t *testing.T) {
 	const incarnation, seq, at, seconds = 1, 5, 10, 6
 	key := machine.DocumentKey{Incarnation: incarnation, ID: "a"}
-	r := &Renewals{last: map[machine.DocumentKey]uint64{key: seq}, all: []renewal{{key: key, seq: seq, at: at}}}
+	r := &Renewals{last: map[machine.DocumentKey]uint64{key: seq}, all: []renewal{{key: key, seq: seq, deadline: at}}}
 	check := func(when string, want bool) {
 		t.Helper()
 		if got := r.Missed(incarnation, seq-1, at); got != want {
@@ -31,7 +31,7 @@ func TestRenewalsFolded(t *testing.T) {
 	if len(r.last)+len(r.all)+len(r.recent) != 0 {
 		t.Errorf("not removed: %+v", r)
 	}
-	r.all = []renewal{{key: key, seq: 9, at: at + seconds + 1}}
+	r.all = []renewal{{key: key, seq: 9, deadline: at + seconds + 1}}
 	if r.folded(9, at, seconds); len(r.recent) != 0 {
 		t.Error("a renewal that no query can miss is kept")
 	}

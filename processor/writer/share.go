@@ -26,16 +26,16 @@ const (
 
 // share limits the part of the writer's time that expiries take.
 type share struct {
-	slice int       // expiries in the next turn; 0 for mostSlice
-	asks  uint64    // requests and mutations until the last slice
-	began time.Time // of the last slice
-	rest  time.Time // end of the rest
+	slice    int       // expiries in the next turn; 0 for mostSlice
+	received uint64    // requests and mutations until the last slice
+	began    time.Time // of the last slice
+	rest     time.Time // end of the rest
 }
 
-// steer sets the size of the next slice, and returns it. asks counts all requests and
-// mutations. After a time without expiries it goes by how many came in longSlice of it.
-func (s *share) steer(now time.Time, asks uint64) int {
-	came, since := asks-s.asks, now.Sub(s.began)
+// steer sets the size of the next slice, and returns it. received counts all requests
+// and mutations. After a time without expiries it goes by how many came in longSlice of it.
+func (s *share) steer(now time.Time, received uint64) int {
+	came, since := received-s.received, now.Sub(s.began)
 	if since > longSlice {
 		came = uint64(float64(came) * float64(longSlice) / float64(since))
 	}
@@ -47,7 +47,7 @@ func (s *share) steer(now time.Time, asks uint64) int {
 	default:
 		s.slice = min(s.slice+s.slice/8, mostSlice)
 	}
-	s.asks, s.began = asks, now
+	s.received, s.began = received, now
 	return s.slice
 }
 

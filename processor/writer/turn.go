@@ -159,7 +159,7 @@ func (t *Term) turn() error {
 	// Expiries come first, so that whatever a new policy made overdue expires right
 	// after it, but no more of them than requests can wait for.
 	if at := time.Now(); !deferred && t.due(now) && (drained || t.expiriesWait(at) == 0 && t.sweeps()) {
-		more, err := t.machine.Expire(now, t.share.steer(at, t.asks()))
+		more, err := t.machine.Expire(now, t.share.steer(at, t.received()))
 		if err != nil {
 			return err
 		}
@@ -200,8 +200,8 @@ func (t *Term) expiriesWait(now time.Time) time.Duration {
 	return t.share.wait(now, t.machine.Sweeping())
 }
 
-// asks counts requests, and mutations of the stream.
-func (t *Term) asks() uint64 { return t.Requests.Load() + t.published }
+// received returns the number of requests and stream mutations.
+func (t *Term) received() uint64 { return t.Requests.Load() + t.published }
 
 // due reports whether a document may be due at now, in ms.
 func (t *Term) due(now int64) bool {

@@ -56,7 +56,7 @@ func (c *check) summarize(name string, index uint32) (*summary, error) {
 	s := &summary{Index: index, bad: -1}
 	r := newReader(c.stream, index, buf, c.events)
 	for offset := 0; offset < len(buf); {
-		rec, sound := r.at(offset)
+		rec, sound := r.recordAt(offset)
 		if !sound {
 			return s, c.damaged(s, r, offset)
 		}
@@ -76,7 +76,7 @@ func (c *check) damaged(s *summary, r *reader, offset int) error {
 		if !found {
 			return nil
 		}
-		rec, _ := r.at(at)
+		rec, _ := r.recordAt(at)
 		s.sound = true
 		if !rec.tomb {
 			s.later = max(s.later, rec.seq)

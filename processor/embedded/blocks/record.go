@@ -54,8 +54,8 @@ func newReader(stream string, index uint32, buf []byte, events string) *reader {
 	return &reader{buf: buf, hash: newHash(fmt.Sprintf("%s-%d", stream, index)), events: events}
 }
 
-// at reads the record at an offset, and reports whether there is a sound one.
-func (r *reader) at(offset int) (rec record, sound bool) {
+// recordAt reads the record at an offset, and reports whether there is a sound one.
+func (r *reader) recordAt(offset int) (rec record, sound bool) {
 	if len(r.buf)-offset < smallestRecord {
 		return rec, false
 	}
@@ -116,7 +116,7 @@ func (r *reader) next(offset int, last uint64) (at int, found bool) {
 		if n := int(length &^ headerBit); n < smallestRecord || n > len(r.buf)-at {
 			continue
 		}
-		if rec, sound := r.at(at); sound && (rec.tomb || rec.seq > last) {
+		if rec, sound := r.recordAt(at); sound && (rec.tomb || rec.seq > last) {
 			return at, true
 		}
 	}

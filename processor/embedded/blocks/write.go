@@ -61,7 +61,7 @@ func (w *Writer) Skip(last uint64) {
 func Read(stream string, index uint32, buf []byte, visit func(seq uint64)) (sound bool) {
 	r := newReader(stream, index, buf, "")
 	for offset := 0; offset < len(buf); {
-		rec, sound := r.at(offset)
+		rec, sound := r.recordAt(offset)
 		if !sound {
 			return false
 		}
