@@ -2,7 +2,7 @@
 // while it is served, and restores it.
 //
 // A backup is a directory, or a tar of one. backup.json, see manifest.go, lists its files;
-// a file that it does not list is of a run that was interrupted. STREAM/N.blk are messages in
+// a file that it does not list belongs to a run that was interrupted. STREAM/N.blk are messages in
 // the format of NATS's own files (package blocks), so they keep sequence, time, subject and
 // content, and NATS takes them back as they are. The parts, in the order of a restore:
 //

@@ -156,7 +156,7 @@ func (r *run) save(ctx context.Context) (*Manifest, error) {
 	}
 	before := r.old.Log()
 	if before != nil && !slices.Contains(eventlog.Identities(log.CachedInfo().Config), eventlog.Identity(before.Config)) {
-		return nil, errors.New("the backup is of another log: give a new directory, and keep this one until that is complete")
+		return nil, errors.New("the backup holds another log: give a new directory, and keep this one until that is complete")
 	}
 	var taken *Stream
 	if first := r.continues(before, log.CachedInfo()); first > 1 {

@@ -173,7 +173,7 @@ type Result struct {
 	// may have applied it too. A Code of 200 may then be about a document that was new.
 	Again bool
 
-	gets  bool        // it is of a get
+	gets  bool        // it answers a get
 	about DecodeError // what Decode knows of the document
 }
 

@@ -69,7 +69,7 @@ func (d *denials) end(err error) {
 	if all {
 		d.inbox, d.of = err, d.nc.Stats().Reconnects
 	}
-	// Servers of earlier releases deny these, and the calls around them go on.
+	// A user may lack these permissions; the calls around them do without.
 	optional := strings.Contains(err.Error(), unpin) || strings.Contains(err.Error(), deletion)
 	for w := range d.waiting {
 		if all || strings.Contains(err.Error(), w.part) && (!optional || strings.Contains(w.part, deletion)) {

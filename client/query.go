@@ -103,7 +103,7 @@ func pages(ctx context.Context, coll *Collection, opts []QueryOption) iter.Seq2[
 // empty cursor; one with fewer documents than PageSize need not be the last.
 //
 // It fails with ErrTooLarge if the server would scan too much for the page, which a smaller
-// PageSize may mend, or if a document alone is too large for a reply: use Select. Documents
+// PageSize may avoid, or if a document alone is too large for a reply: use Select. Documents
 // that do not decode into a T are an error as in QueryPages.
 func QueryPage[T any](ctx context.Context, coll *Collection, opts ...QueryOption) (Page[T], error) {
 	q, err := newQuery(opts)

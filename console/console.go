@@ -63,7 +63,7 @@ type Handler struct {
 
 	now       func() int64    // Unix ms
 	moves     bool            // a client moves the clock
-	databases func() []string // all that have a console beside this one, at ../NAME/; nil for none
+	databases func() []string // all that have a console besides this one, at ../NAME/; nil for none
 }
 
 // New returns the handler of a console, which samples the status until ctx is done. The caller
@@ -157,7 +157,7 @@ func (h *Handler) admits(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// fromOtherSite reports whether the browser says that the page is of another origin. Such
+// fromOtherSite reports whether the browser says that the page belongs to another origin. Such
 // a page could not read the reply, but could occupy feeds.
 func fromOtherSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")

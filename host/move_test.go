@@ -66,7 +66,7 @@ func TestMoveRefused(t *testing.T) {
 	refused(`{"to":"c"}`, "database main stays at a: process c has --weight 0: it only reads")
 	joins("d", 1, `"role":"none"`)
 	refused(`{"to":"d"}`, "database main stays at a: process d has no copy of it")
-	refused(`{"to":"e"}`, "database main stays at a: process e is not there")
+	refused(`{"to":"e"}`, "database main stays at a: process e is not running")
 	for _, subject := range []string{"$SRV.PING.lapse", "$SRV.PING.lapse.g"} {
 		if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
 			_ = m.Respond([]byte(`{"id":"g","version":"0.3.0","metadata":{"database":"main","role":"standby","node":"old"}}`))
@@ -75,7 +75,7 @@ func TestMoveRefused(t *testing.T) {
 		}
 	}
 	hears()
-	refused(`{"to":"old"}`, "database main stays at a: process old is of 0.3.0: upgrade it first")
+	refused(`{"to":"old"}`, "database main stays at a: process old runs 0.3.0: upgrade it first")
 	// With core NATS and without JetStream a process replies that it is behind.
 	joins("f", 1, `"role":"copy","behindMs":1000`)
 	refused(`{"to":"f"}`, "database main stays at a: process f is 1s or more behind the log")

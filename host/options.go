@@ -98,7 +98,7 @@ type External struct {
 	// permissions of its own.
 	Connect func(name string, options ...nats.Option) (*nats.Conn, error)
 	// Gate lets clients without permissions on the streams read the log, through the
-	// connections GateLog and GateClients, which are of two accounts.
+	// connections GateLog and GateClients, which belong to two accounts.
 	Gate bool
 }
 

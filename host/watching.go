@@ -37,7 +37,7 @@ import (
 
 // serveWatchers serves HTTP at Metrics and HealthSocket, if given, until stop is called:
 // /healthz and /readyz for orchestrators and load balancers, /status for people, and at
-// Metrics /metrics for Prometheus, and / for those who look what is there.
+// Metrics /metrics for Prometheus, and / with links to them.
 func (r *run) serveWatchers() (stop func(), err error) {
 	stopHealth, err := r.serveHealth()
 	if err != nil || r.Metrics == "" {

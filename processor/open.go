@@ -62,7 +62,7 @@ func (o Options) checkOthers(c eventlog.Connections, log string) error {
 // RestoreSnapshot replaces the projection in o.Dir by a snapshot, the newest sound one if
 // seq is 0; no processor may use the directory. The next one folds the rest of the log.
 //
-// If the snapshot is of another log, or the log ends before it, that is an error, unless
+// If the snapshot belongs to another log, or the log ends before it, that is an error, unless
 // newLog is given: then an empty log that begins after the snapshot replaces it, and
 // later events are lost.
 func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {

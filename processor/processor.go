@@ -46,7 +46,7 @@ type Processor struct {
 	writer     *writer.Writer
 	retention  *snapshot.Retention
 	lease      *lease.Lease // nil without standbys
-	ownProcess bool         // options.Process is of this database only
+	ownProcess bool         // options.Process serves this database only
 	moves      chan handOver
 
 	reading, writing         context.Context

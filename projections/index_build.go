@@ -24,7 +24,7 @@ import (
 // found neither marks nor incomplete indexes.
 
 // IndexWork holds a value when there may be work for Index: after Open, Fold or
-// Index left some.
+// Index has not done all.
 func (s *Store) IndexWork() <-chan struct{} { return s.work }
 
 // Building returns the collections that have an index under construction.

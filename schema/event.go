@@ -40,7 +40,7 @@ type Event struct {
 	Trace      Trace      // of its mutation or request; Expired and Expiring have none
 	Body       []byte
 
-	// More means that the next event is of the same atomic batch: no read sees the state
+	// More means that the next event belongs to the same atomic batch: no read sees the state
 	// between the two.
 	More bool
 }

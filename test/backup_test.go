@@ -392,7 +392,7 @@ func TestBackupDamaged(t *testing.T) {
 		"has no log":                     {"backup", t.TempDir(), "--nkey", key, "--server", s.URL(), "--database", "none"},
 		"has a backup of database main":  {"backup", dir, "--nkey", key, "--server", s.URL(), "--database", "none"},
 		"--verify reads a directory":     {"backup", "-", "--verify"},
-		"the backup is of database main": {"restore", dir, "--store-dir", store, "--database", "other"},
+		"the backup holds database main": {"restore", dir, "--store-dir", store, "--database", "other"},
 		"--store-dir and --nkey":         {"restore", dir, "--store-dir", store, "--nkey", key},
 		"--replicas 3":                   {"restore", dir, "--store-dir", store, "--replicas", "3"},
 		"0 arguments given":              {"restore"},
@@ -401,7 +401,7 @@ func TestBackupDamaged(t *testing.T) {
 		"the file has no seed of a user": {"serve", "--store-dir", store, "--operator-nkey-out", filepath.Join(dir, "backup.json")},
 	} {
 		code := 1
-		if strings.HasPrefix(want, "--") || args[0] == "serve" || strings.Contains(want, "arguments") || strings.Contains(want, "the backup is of") {
+		if strings.HasPrefix(want, "--") || args[0] == "serve" || strings.Contains(want, "arguments") || strings.Contains(want, "the backup holds") {
 			code = 2
 		}
 		r := harness.Run(t, strings.NewReader("no tar"), args...).Exits(code)

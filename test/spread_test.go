@@ -210,7 +210,7 @@ func (s *spreadScene) move() {
 	eventually(s.t, "a move to where it is", func() bool { // a busy machine may have moved it back
 		return strings.Contains(run(db, ids["copy"]).OK(), `"from":"`+ids["copy"]+`","to":"`+ids["copy"]+`"`)
 	})
-	refusal(s.t, run(db, "nobody"), "process nobody is not there")
+	refusal(s.t, run(db, "nobody"), "process nobody is not running")
 	refusal(s.t, run("unknown"), "no process serves database")
 	if ids["none"] != "" {
 		refusal(s.t, run(db, ids["none"]), "has no copy")

@@ -155,7 +155,7 @@ func (im *Import) done(l *importLine, results client.Results) error {
 			exists = true
 		default:
 			l.fault = fault
-			// Its moment passed on its way.
+			// It expired on its way.
 			l.past = fault.Name == client.ErrBadTTL.Name && l.end.format > forEver && l.end.expiresAt <= time.Now().Unix()+1
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// listAnnotation marks a flag whose value is a list with commas, beside pflag's slices.
+// listAnnotation marks a flag whose value is a list with commas, besides pflag's slices.
 const listAnnotation = "list"
 
 // refuseGiven returns a usage error for flags that are surely given by mistake: with an

@@ -125,7 +125,7 @@ func parseTTL(flag, s string) (string, error) {
 	return parseSeconds(flag, s, "seconds, -1,")
 }
 
-// parseSeconds is parseTTL without never; legal says what a flag accepts beside a duration.
+// parseSeconds is parseTTL without never; legal says what a flag accepts besides a duration.
 func parseSeconds(flag, s, legal string) (string, error) {
 	if s == "off" || s == "null" {
 		return "null", nil

@@ -57,7 +57,7 @@ interrupted, lapse refuses the database: run it again.`,
 			return err
 		}
 		if cmd.Flags().Changed("database") && conn.database != string(m.Database) {
-			return usageErrorf("--database %s: the backup is of database %s", conn.database, m.Database)
+			return usageErrorf("--database %s: the backup holds database %s", conn.database, m.Database)
 		}
 		// The backup says which database it is; --database can only confirm it.
 		conn.database = string(m.Database)

@@ -97,7 +97,7 @@ func newSimulation(emit func(*schema.Event) error, restores bool) (s *machine.Si
 	return s, func() { _ = history.close() }, nil
 }
 
-// simulate runs the mutations of a file, until nothing is left to expire if until is nil.
+// simulate runs the mutations of a file, until nothing can expire if until is nil.
 // Reading, deciding and writing overlap: ReadMutations reads ahead, and emit is an
 // eventWriter. All that is due at a time happens before the next mutation at or after it.
 func simulate(ctx context.Context, simulation *machine.Simulation, in io.Reader, until *time.Time, bar *progress) error {

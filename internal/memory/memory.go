@@ -28,7 +28,7 @@ type Budget struct {
 	MemTable  int64 // of each memtable
 	Documents int64 // of the cache of recently changed documents
 	Ballast   int64 // counts as live heap and is no memory
-	// Requests and Unread are of requests without a reply, and of replies and feed that
+	// Requests and Unread count requests without a reply, and replies and feed that
 	// clients have not read.
 	Requests, Unread int64
 }

@@ -72,9 +72,9 @@ func Deleting(config jetstream.StreamConfig) bool { return config.Metadata[metaD
 func Interrupted(config jetstream.StreamConfig) error {
 	switch {
 	case Deleting(config):
-		return fmt.Errorf("stream %s is of a database whose deletion was interrupted: run `lapse database delete` again", config.Name)
+		return fmt.Errorf("stream %s belongs to a database whose deletion was interrupted: run `lapse database delete` again", config.Name)
 	case config.Metadata[metaRestoring] != "":
-		return fmt.Errorf("stream %s is of a restore that was interrupted: run `lapse restore` again", config.Name)
+		return fmt.Errorf("stream %s belongs to a restore that was interrupted: run `lapse restore` again", config.Name)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ import (
 // else gets an error of JetStream's form. So a client cannot have JetStream publish where lapse
 // or another client listens, which is why a gate exists.
 //
-// State is of three kinds, and each may be lost: the calls in flight (calls, later), of which a
+// There are three kinds of state, and each may be lost: the calls in flight (calls, later), of which a
 // client sees a time-out; what consumers of the gate pull (pulled), renewed by the next pull;
 // where consumers deliver (deliveries, under creating), read again from JetStream when it is
 // stale. Gates of one queue group share the requests, and nothing depends on which one gets one.

@@ -258,8 +258,7 @@ func taken(err error) bool {
 }
 
 // Release deletes the key, so that a standby takes over at once: the successor, if that is
-// not "", unless it takes longer than holdBack. Processes of earlier versions do not wait
-// for it.
+// not "", unless it takes longer than holdBack.
 func (l *Lease) Release(ctx context.Context, successor string) error {
 	if !l.Held() {
 		return nil

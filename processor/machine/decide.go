@@ -22,7 +22,7 @@ type Outcome struct {
 	// the mutation, or of the state that it was judged by.
 	Seq uint64
 
-	// Version and TS are of the document that the reply to a touch has in place of Body;
+	// Version and TS belong to the document that the reply to a touch has in place of Body;
 	// 0 for no such touch. Whoever replies reads it.
 	Version schema.Version
 	TS      int64

@@ -262,7 +262,7 @@ func TestFrozenDigest(t *testing.T) {
 	case want == "":
 		t.Fatalf("%s has no digest in %s: go test ./processor -run FrozenDigest -rewrite-frozen", format, frozenFile)
 	case digest != want:
-		t.Fatalf("the digest of the frozen log is %s, and was %s in the same %s: the same log makes another state. Mend that, or raise formatVersion in projections/cursor.go, so that projections are folded again, and go test ./processor -run FrozenDigest -rewrite-frozen", digest, want, format)
+		t.Fatalf("the digest of the frozen log is %s, and was %s in the same %s: the same log makes another state. Fix that, or raise formatVersion in projections/cursor.go, so that projections are folded again, and go test ./processor -run FrozenDigest -rewrite-frozen", digest, want, format)
 	}
 }
 

@@ -58,7 +58,7 @@ func (e LogReachable) Log(to *slog.Logger) {
 }
 
 // ServerSteerable reports a NATS server between two accounts whose version does not refuse
-// reply subjects below $JS. Both fields are of the server to which lapse is connected.
+// reply subjects below $JS. Both fields belong to the server to which lapse is connected.
 type ServerSteerable struct{ URL, Version string }
 
 func (e ServerSteerable) Log(to *slog.Logger) {

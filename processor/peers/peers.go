@@ -112,7 +112,7 @@ func (p *Peers) standing() schema.Standing {
 	return s
 }
 
-// mostBehind is the distance from the end of the log beyond which it is not measured.
+// mostBehind: lag is reported up to it.
 const mostBehind = time.Second
 
 // Watch measures, twice in a lease, how far this process is behind the log, until ctx ends.

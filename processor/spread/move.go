@@ -11,7 +11,7 @@ import (
 type Standing struct {
 	Process string
 	Writes  bool          // it may be a writer
-	Older   bool          // it is of 0.3.0, and cannot be told to write
+	Older   bool          // it runs 0.3.0, and does not know the request to write
 	Copy    bool          // it folds and serves the database
 	Behind  time.Duration // behind the log
 	Age     time.Duration // since the process was started
@@ -46,8 +46,8 @@ type Move struct {
 	To       string
 }
 
-// Next returns the hand-over that a process should do next, one at a time. Duties are of
-// the databases that it writes.
+// Next returns the hand-over that a process should do next, one at a time. Duties
+// belong to the databases that it writes.
 func Next(self string, duties []Duty, lease time.Duration) (m Move, ok bool) {
 	for _, d := range duties {
 		if d.Share.Writer == "" || d.Share.Writer == self || d.Term < leastAge*lease || d.SinceFailure > 0 && d.SinceFailure < AfterFailure {
@@ -93,9 +93,9 @@ func Ready(standings []Standing, process string, lease time.Duration) error {
 	i := slices.IndexFunc(standings, func(s Standing) bool { return s.Process == process })
 	switch {
 	case i < 0:
-		return &NotReady{process, "is not there"}
+		return &NotReady{process, "is not running"}
 	case standings[i].Older:
-		return &NotReady{process, "is of 0.3.0: upgrade it first"}
+		return &NotReady{process, "runs 0.3.0: upgrade it first"}
 	case !standings[i].Writes:
 		return &NotReady{process, "has --weight 0: it only reads"}
 	case !standings[i].Copy:
@@ -103,7 +103,7 @@ func Ready(standings []Standing, process string, lease time.Duration) error {
 	case standings[i].Behind >= MostBehind:
 		return &NotReady{process, "is " + MostBehind.String() + " or more behind the log"}
 	case standings[i].Silent > lease*3/4: // it announces itself twice in a lease
-		return &NotReady{process, "has not been heard of for " + standings[i].Silent.Round(time.Second).String()}
+		return &NotReady{process, "last announced itself " + standings[i].Silent.Round(time.Second).String() + " ago"}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type evaluation struct {
 	ts       int64
 	version  schema.Version
 	found    values.Found
-	searched bool // found is of this document
+	searched bool // found belongs to this document
 	scratch  []byte
 	params   values.Value
 
