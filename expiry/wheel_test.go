@@ -1,8 +1,13 @@
 package expiry
 
 import (
+	"fmt"
 	"math"
+	"math/bits"
+	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 const start = 1_750_000_000
@@ -29,68 +34,158 @@ func (w keyed) Advance(now int64, fire func(key string, at int64)) {
 	w.Wheel.Advance(now, func(t *Timer[string], at int64) { fire(t.Value, at) })
 }
 
-func TestSet(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		set    []int64 // the same key, one after the other
-		to     []int64 // Advance, one after the other
-		fires  int     // index of the Advance that fires, or -1
-		wantAt int64
-	}{
-		{"in time", []int64{start + 5}, []int64{start + 4, start + 5}, 1, start + 5},
-		{"late", []int64{start + 5}, []int64{start + 4, start + 9}, 1, start + 5},
-		{"moved later", []int64{start + 5, start + 70}, []int64{start + 69, start + 70}, 1, start + 70},
-		{"moved earlier", []int64{start + 5000, start + 70}, []int64{start + 69, start + 70}, 1, start + 70},
-		{"now", []int64{start}, []int64{start}, 0, start},
-		{"before now", []int64{start - 5000}, []int64{start}, 0, start - 5000},
-		{"time going back", []int64{start - 5000}, []int64{start - 1, start}, 1, start - 5000},
-		{"the longest ttl", []int64{start + math.MaxInt32}, []int64{start + math.MaxInt32 - 1, start + math.MaxInt32}, 1, start + math.MaxInt32},
-		{"beyond six levels", []int64{start + 1<<40}, []int64{start + 1<<39, start + 1<<40 - 1, start + 1<<40}, 2, start + 1<<40},
-		{"the last second", []int64{math.MaxInt64}, []int64{math.MaxInt64 - 1, math.MaxInt64}, 1, math.MaxInt64},
-		{"the first second", []int64{math.MinInt64}, []int64{start}, 0, math.MinInt64},
-		{"not yet", []int64{start + 64}, []int64{start + 63}, -1, 0},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			w := newKeyed(start)
-			for _, at := range test.set {
-				w.Set("k", at)
-			}
-			last := test.set[len(test.set)-1]
-			if at, ok := w.At("k"); !ok || at != last {
-				t.Fatalf("At: %d, %v; want %d", at, ok, last)
-			}
-			if at, ok := w.Next(); !ok || at != last {
-				t.Fatalf("Next: %d, %v; want %d", at, ok, last)
-			}
-			fired, firedAt := -1, int64(0)
-			for i, now := range test.to {
-				w.Advance(now, func(_ string, at int64) { fired, firedAt = i, at })
-				check(t, w)
-			}
-			if fired != test.fires || firedAt != test.wantAt {
-				t.Fatalf("fired by Advance %d at %d; want %d at %d", fired, firedAt, test.fires, test.wantAt)
-			}
-		})
+// model is a naive wheel.
+type model struct {
+	now   int64
+	sets  int // calls of Set so far
+	armed map[string]armed
+}
+
+type armed struct {
+	at  int64
+	set int // which call of Set it was
+}
+
+func (m *model) Set(key string, at int64) {
+	m.sets++
+	m.armed[key] = armed{at, m.sets}
+}
+
+// first returns the next key to fire among those set by the call upTo or before.
+func (m *model) first(upTo int) (key string, first armed, ok bool) {
+	for k, a := range m.armed {
+		if a.set <= upTo && (!ok || a.at < first.at || a.at == first.at && a.set < first.set) {
+			key, first, ok = k, a, true
+		}
+	}
+	return key, first, ok
+}
+
+// seconds draws a time: near, on the edge of a slot of any level, or anywhere.
+func seconds(t *rapid.T, now int64) int64 {
+	switch rapid.IntRange(0, 4).Draw(t, "kind") {
+	case 0:
+		return rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64})).Draw(t, "at")
+	case 1:
+		return now - rapid.Int64Range(0, 100).Draw(t, "ago")
+	case 2:
+		shift := digitBits * rapid.IntRange(0, levels-1).Draw(t, "level")
+		edge := now&^(1<<shift-1) + rapid.Int64Range(0, 3).Draw(t, "slots")<<shift
+		return edge + rapid.Int64Range(-1, 1).Draw(t, "off")
+	default:
+		return now + rapid.Int64Range(0, 130).Draw(t, "in")
 	}
 }
 
-func TestRemove(t *testing.T) {
+func TestWheelAgainstModel(t *testing.T) {
+	keys := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"})
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{now: seconds(t, start), armed: map[string]armed{}}
+		w := newKeyed(m.now)
+		set := func(t *rapid.T) {
+			key, at := keys.Draw(t, "key"), seconds(t, m.now)
+			m.Set(key, at)
+			w.Set(key, at)
+		}
+		remove := func(t *rapid.T) {
+			key := keys.Draw(t, "key")
+			delete(m.armed, key)
+			w.Remove(key)
+		}
+		next := func(t *rapid.T) {
+			_, want, wantOK := m.first(math.MaxInt)
+			if at, ok := w.Next(); ok != wantOK || at != want.at {
+				t.Fatalf("Next: %d, %v; want %d, %v", at, ok, want.at, wantOK)
+			}
+		}
+		advance := func(t *rapid.T) {
+			now := seconds(t, m.now)
+			if at, ok := w.Next(); ok && rapid.Bool().Draw(t, "to next") {
+				now = at
+			}
+			back := now < m.now
+			m.now = max(m.now, now)
+			upTo := m.sets
+			w.Advance(now, func(key string, at int64) {
+				wantKey, want, ok := m.first(upTo)
+				if back || !ok || key != wantKey || at != want.at || at > now {
+					t.Fatalf("Advance to %d fired %s at %d; want %s at %d, %v", now, key, at, wantKey, want.at, ok)
+				}
+				delete(m.armed, key)
+				for range rapid.IntRange(0, 2).Draw(t, "calls within fire") {
+					rapid.SampledFrom([]func(*rapid.T){set, remove, next}).Draw(t, "call")(t)
+				}
+			})
+			if _, a, ok := m.first(upTo); ok && !back && a.at <= now {
+				t.Fatalf("Advance to %d left one at %d", now, a.at)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"set": set, "set again": set, "remove": remove, "advance": advance, "next": next,
+			"": func(t *rapid.T) {
+				check(t, w)
+				if w.Len() != len(m.armed) {
+					t.Fatalf("Len: %d; want %d", w.Len(), len(m.armed))
+				}
+				for key, a := range m.armed {
+					if at, ok := w.At(key); !ok || at != a.at {
+						t.Fatalf("At %s: %d, %v; want %d", key, at, ok, a.at)
+					}
+				}
+			},
+		})
+	})
+}
+
+// check fails on broken lists and bitmaps.
+func check(t interface{ Fatalf(string, ...any) }, w keyed) {
+	n := 0
+	look := func(l *list[string], right func(at tick) bool) {
+		var prev *Timer[string]
+		for timer := l.first; timer != nil; prev, timer = timer, timer.next {
+			if timer.in != l || timer.prev != prev || !right(timer.at) {
+				t.Fatalf("%s at %d is in the wrong place", timer.Value, timer.at.second())
+			}
+			n++
+		}
+		if l.last != prev {
+			t.Fatalf("a list ends too early")
+		}
+	}
+	past := func(at tick) bool { return at <= w.now }
+	look(&w.firing, past)
+	look(&w.late, past)
+	for i := range w.slots {
+		level, digit := i/digits, i%digits
+		look(&w.slots[i], func(at tick) bool {
+			differ := bits.Len64(uint64(at^w.now) >> (level * digitBits))
+			return at > w.now && differ <= digitBits && (differ > 0 || level == 0) && int(at>>(level*digitBits)%digits) == digit &&
+				w.occupied[level]>>digit&1 != 0 && w.levels>>level&1 != 0
+		})
+	}
+	if n != w.Len() {
+		t.Fatalf("%d timers are in lists; Len: %d", n, w.Len())
+	}
+}
+
+// TestFirePanics: what fire did not end stays, and fires in its order by the next Advance.
+func TestFirePanics(t *testing.T) {
 	w := newKeyed(start)
-	w.Remove("a")
-	w.Set("a", start+100)
-	w.Set("b", start+200)
-	w.Remove("a")
-	w.Remove("a")
-	if at, ok := w.Next(); !ok || at != start+200 || w.Len() != 1 {
-		t.Fatalf("Next: %d, %v; Len: %d", at, ok, w.Len())
+	var notes strings.Builder
+	fire := func(key string, at int64) { fmt.Fprintf(&notes, "%s@%d ", key, at-start) }
+	w.Set("a", start+1)
+	w.Set("b", start+2)
+	w.Set("c", start+2)
+	func() {
+		defer func() { notes.WriteString(fmt.Sprint(recover(), " ")) }()
+		w.Advance(start+2, func(string, int64) { w.Advance(start+3, fire) })
+	}()
+	w.Set("d", start+2)
+	w.Set("e", start+1)
+	left := w.Len()
+	w.Advance(start+2, fire)
+	const want = "expiry: Advance called from within fire e@1 b@2 c@2 d@2 "
+	if notes.String() != want || left != 4 {
+		t.Errorf("fired %s\nwant %s; Len before: %d", notes.String(), want, left)
 	}
-	w.Advance(start+100, func(key string, at int64) { t.Fatalf("%s fired at %d", key, at) })
-	if at, ok := w.At("a"); ok {
-		t.Fatalf("a is armed at %d", at)
-	}
-	w.Remove("b")
-	if at, ok := w.Next(); ok || w.Len() != 0 {
-		t.Fatalf("Next: %d, %v; Len: %d", at, ok, w.Len())
-	}
-	w.Advance(start+1000, func(key string, at int64) { t.Fatalf("%s fired at %d", key, at) })
 }
