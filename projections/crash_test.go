@@ -29,9 +29,7 @@ func TestCrashAtEveryFold(t *testing.T) {
 		s := openIn(t, fs)
 		for s.Cursor().Seq < uint64(len(l.facts)) && crashes > 0 {
 			rest := l.since(s.Cursor().Seq)
-			if err := s.Fold(rest[:min(1+random.IntN(80), len(rest))]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Fold(rest[:min(1+random.IntN(80), len(rest))]))
 			if random.IntN(4) == 0 {
 				if _, err := s.db.AsyncFlush(); err != nil { // the crash interrupts it
 					t.Fatal(err)
@@ -53,15 +51,11 @@ func TestCrashAtEveryFold(t *testing.T) {
 				prefixes.check(t, crashed)
 				catchUp(t, crashed, l)
 				prefixes.check(t, crashed)
-				if err := crashed.Close(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, crashed.Close())
 				crashes--
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 	}
 	if lost == 0 || torn == 0 {
 		t.Errorf("%d crashes lost something and %d left something: this tests nothing", lost, torn)
@@ -69,12 +63,12 @@ func TestCrashAtEveryFold(t *testing.T) {
 }
 
 // crashLog returns a log of two collections whose documents are large enough to fill
-// memtables, with message ids, an index, and events that do not fit.
+// memtables, with message ids, an index, a lazy one, and events that do not fit.
 func crashLog(random *rand.Rand, events int) *logbook {
 	l := &logbook{now: 1000}
 	versions := make(map[string]schema.Version)
 	l.collection(schema.CollectionCreated, "a", `{"defaultTtl":60,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
-	l.collection(schema.CollectionCreated, "b", `{"defaultTtl":-1,"previousImages":false}`)
+	l.collection(schema.CollectionCreated, "b", `{"defaultTtl":-1,"previousImages":false,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"}]}}`)
 	for len(l.facts) < events {
 		l.now += random.Int64N(4)
 		name := string("ab"[random.IntN(2)])
@@ -125,9 +119,7 @@ func foldPrefixes(t testing.TB, l *logbook) prefixes {
 	s := open(t)
 	for i := range p {
 		if i > 0 {
-			if err := s.Fold(l.facts[i-1 : i]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Fold(l.facts[i-1:i]))
 		}
 		// The time when message ids are forgotten depends on the folds.
 		p[i].contents, p[i].cursor, p[i].repeats = contents(t, s, "IJ"), s.Cursor(), repeats(t, s)
@@ -140,9 +132,7 @@ func repeats(t testing.TB, s *Store) (all string) {
 	t.Helper()
 	for i := range 50 {
 		r, ok, err := s.Repeated(fmt.Sprint("m", i), s.Cursor().Time)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if ok {
 			all += fmt.Sprint(i, r, " ")
 		}
@@ -175,11 +165,9 @@ func TestFlush(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		l.created("orders", id, `{"id":"`+id+`"}`)
 		catchUp(t, s, l)
-		if err := s.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		crashed := openIn(t, disk.CrashClone(vfs.CrashCloneCfg{}))
-		if got, want := crashed.Cursor(), s.Cursor(); got != want {
+		must(t, s.Flush(t.Context()))
+		left := openIn(t, disk.CrashClone(vfs.CrashCloneCfg{}))
+		if got, want := left.Cursor(), s.Cursor(); got != want {
 			t.Errorf("the start after a crash begins at %+v, want %+v", got, want)
 		}
 		if err := crashed.Close(); err != nil {
@@ -188,49 +176,36 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestBitFlips changes one bit of one file of a projection. Open or a read reports it, or
-// the projection is still the state of the log up to its cursor.
+// TestBitFlips changes one bit of one file of a projection. Open refuses it, or a read fails,
+// Damaged reports it and Open refuses it from then on, or the projection is still the state
+// of the log up to its cursor.
 func TestBitFlips(t *testing.T) {
 	random := stress.Rand(t)
 	l := crashLog(random, 1000)
 	prefixes := foldPrefixes(t, l)
 	whole := t.TempDir()
 	s, err := Open(whole, Options{CacheBytes: 1 << 20, MemTableBytes: 256 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for s.Cursor().Seq < uint64(len(l.facts)) {
 		rest := l.since(s.Cursor().Seq)
-		if err := s.Fold(rest[:min(100, len(rest))]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Fold(rest[:min(100, len(rest))]))
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	files, err := os.ReadDir(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	atOpen, atRead := 0, 0
 	for range stress.Pick(40, 2000) {
 		dir := filepath.Join(t.TempDir(), "projection")
-		if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(dir, os.DirFS(whole)))
 		name := files[random.IntN(len(files))].Name()
 		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(b) == 0 {
 			continue
 		}
 		at := random.IntN(len(b))
 		b[at] ^= 1 << random.IntN(8)
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
 		s, err := Open(dir, Options{CacheBytes: 1 << 20, DocumentBytes: 1})
 		if err != nil {
 			atOpen++
@@ -238,12 +213,19 @@ func TestBitFlips(t *testing.T) {
 		}
 		// Lookups read filters, which scans don't.
 		_, err = s.Verify(t.Context())
-		if scan := s.scan(nil, func(_, _ []byte) error { return nil }); scan != nil || pebble.IsCorruptionError(err) {
-			atRead++
-		} else {
+		if scan := s.scan(nil, func(_, _ []byte) error { return nil }); scan == nil && !pebble.IsCorruptionError(err) {
 			prefixes.check(t, s)
+			_ = s.Close()
+			continue
+		}
+		atRead++
+		if len(s.Damaged()) == 0 {
+			t.Errorf("bit %d of %s is wrong, and only the read says so", at, name)
 		}
 		_ = s.Close()
+		if _, err := Open(dir, Options{}); err == nil {
+			t.Errorf("bit %d of %s is wrong, and it opens again", at, name)
+		}
 	}
 	t.Logf("%d flips noticed by Open, %d by reading", atOpen, atRead)
 }

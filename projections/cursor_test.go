@@ -58,9 +58,7 @@ func TestIdentifyIsStored(t *testing.T) {
 	s.Identify("LAPSE_main, made at noon")
 	l.collection(schema.CollectionCreated, "orders", `{}`)
 	catchUp(t, s, l)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	s = openIn(t, fs)
 	defer s.Close()
 	if c := s.Cursor(); c.Stream != "LAPSE_main, made at noon" || c.Seq != 1 {
@@ -70,40 +68,26 @@ func TestIdentifyIsStored(t *testing.T) {
 
 // TestOpenRefusesUnreadable: Open refuses another format and malformed values.
 func TestOpenRefusesUnreadable(t *testing.T) {
-	for name, spoil := range map[string]func(*pebble.Batch) error{
-		"another format": func(b *pebble.Batch) error {
-			return b.Set([]byte{keyCursor}, []byte(`{"format":1,"hash":"0","before":"0"}`), nil)
-		},
-		"no cursor": func(b *pebble.Batch) error {
-			return b.Set([]byte{keyCursor}, []byte(`seven`), nil)
-		},
-		"no collection": func(b *pebble.Batch) error {
-			return b.Set(collectionKey(nil, "orders"), []byte(`{`), nil)
-		},
-		"no counts": func(b *pebble.Batch) error {
-			return b.Set(statsKey(nil, 1), []byte{0x80}, nil)
-		},
-		"no index definitions": func(b *pebble.Batch) error {
-			return b.Set(definitionsKey(nil, 1), []byte(`[]`), nil)
-		},
-		"no path to index": func(b *pebble.Batch) error {
-			return b.Set(definitionsKey(nil, 1), []byte(`{"next":1,"indexes":[{"path":"x"}]}`), nil)
-		},
+	cursor := []byte{keyCursor}
+	for name, spoilt := range map[string]struct {
+		key   []byte
+		value string
+	}{
+		"an earlier format":    {cursor, string(Cursor{Format: formatVersion - 1}.encode())},
+		"a later format":       {cursor, string(Cursor{Format: formatVersion + 1}.encode())},
+		"no cursor":            {cursor, `seven`},
+		"no collection":        {collectionKey(nil, "orders"), `{`},
+		"no counts":            {statsKey(nil, 1), "\x80"},
+		"counts without a sum": {statsKey(nil, 1), "\x00\x00\x00\x00\x00"},
+		"no index definitions": {definitionsKey(nil, 1), `[]`},
+		"no path to index":     {definitionsKey(nil, 1), `{"next":1,"indexes":[{"path":"x"}]}`},
 	} {
 		fs := vfs.NewMem()
 		s, l := openIn(t, fs), &logbook{now: 1000}
 		l.collection(schema.CollectionCreated, "orders", `{}`)
 		catchUp(t, s, l)
-		b := s.db.NewBatch()
-		if err := spoil(b); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Commit(pebble.NoSync); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.db.Set(spoilt.key, []byte(spoilt.value), pebble.NoSync))
+		must(t, s.Close())
 		if s, err := Open("projection", Options{FS: fs, CacheBytes: 1 << 20}); err == nil {
 			t.Errorf("%s: opened at %+v", name, s.Cursor())
 			s.Close()

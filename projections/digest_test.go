@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"context"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -43,6 +42,9 @@ func TestDigestsDifferByState(t *testing.T) {
 			t.Errorf("%q and %q have the digest %v", name, other, d)
 		}
 		seen[d.Sum] = name
+		if read, err := s.Verify(t.Context()); read != d || err != nil {
+			t.Errorf("%q: the digest of what is on disk is %v, want %v (%v)", name, read, d, err)
+		}
 		if want := uint64(len(l.facts)); d.Seq != want {
 			t.Errorf("%q: the digest is of %d, want %d", name, d.Seq, want)
 		}
@@ -71,62 +73,49 @@ func TestDigestText(t *testing.T) {
 
 // TestVerify: Verify finds each contradiction between entries on disk.
 func TestVerify(t *testing.T) {
-	orders := &schema.Collection{Incarnation: 1}
-	for name, damage := range map[string]func(*Store) error{
-		"a content": func(s *Store) error {
-			r, _, _ := s.Document(orders, "a")
-			return s.db.Set(documentKey(nil, 1, "a"), appendRecord(nil, r.Meta, []byte(`{"id":"a","n":2}`)), pebble.NoSync)
-		},
-		"a version": func(s *Store) error {
-			r, _, _ := s.Document(orders, "b")
-			r.Version++
-			return s.db.Set(documentKey(nil, 1, "b"), appendRecord(nil, r.Meta, r.Body), pebble.NoSync)
-		},
-		"a document lost": func(s *Store) error { return s.db.Delete(documentKey(nil, 1, "a"), pebble.NoSync) },
-		"a document short": func(s *Store) error {
-			return s.db.Set(documentKey(nil, 1, "a"), []byte{1, 2, 3}, pebble.NoSync)
-		},
-		"a countdown lost": func(s *Store) error {
-			return s.db.Delete(expiryKey(nil, Queue{1, ByTimestamp}, 1000, "a"), pebble.NoSync)
-		},
-		"a countdown moved": func(s *Store) error {
-			r, _, _ := s.Document(orders, "b")
-			key := expiryKey(nil, Queue{1, ByDeadline}, 1003, "b")
-			if err := s.db.Delete(key, pebble.NoSync); err != nil {
-				return err
-			}
-			return s.db.Set(expiryKey(nil, Queue{1, ByDeadline}, 1004, "b"), appendEntryValue(nil, r.Meta, nil), pebble.NoSync)
-		},
-		"a countdown of nothing": func(s *Store) error {
-			return s.db.Set(expiryKey(nil, Queue{1, ByTimestamp}, 1000, "x"), appendEntryValue(nil, Meta{Version: 7}, nil), pebble.NoSync)
-		},
-		"the counts": func(s *Store) error {
-			st := s.stats[1]
-			st.bytes++
-			return s.db.Set(statsKey(nil, 1), st.encode(), pebble.NoSync)
-		},
-		"the sum": func(s *Store) error {
-			st := s.stats[1]
-			st.sum++
-			return s.db.Set(statsKey(nil, 1), st.encode(), pebble.NoSync)
-		},
+	filled := func() *Store {
+		s, l := open(t), &logbook{now: 1000}
+		l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
+		l.created("orders", "a", `{"id":"a","n":1}`)
+		l.created("orders", "b", `{"id":"b","ttl":3}`)
+		l.created("orders", "c", `{"id":"c","ttl":-1}`)
+		catchUp(t, s, l)
+		return s
+	}
+	s, orders := filled(), &schema.Collection{Incarnation: 1}
+	a, _, err := s.Document(orders, "a")
+	must(t, err)
+	b, _, err := s.Document(orders, "b")
+	must(t, err)
+	next, bytes, sum := b.Meta, s.stats[1], s.stats[1]
+	next.Version++
+	bytes.bytes++
+	sum.sum++
+	for name, damage := range map[string]struct{ key, value []byte }{ // without a value the key is lost
+		"a content":              {documentKey(nil, 1, "a"), appendRecord(nil, a.Meta, []byte(`{"id":"a","n":2}`))},
+		"a version":              {documentKey(nil, 1, "b"), appendRecord(nil, next, b.Body)},
+		"a document lost":        {documentKey(nil, 1, "a"), nil},
+		"a document short":       {documentKey(nil, 1, "a"), []byte{1, 2, 3}},
+		"a countdown lost":       {expiryKey(nil, Queue{1, ByTimestamp}, 1000, "a"), nil},
+		"a countdown moved":      {expiryKey(nil, Queue{1, ByDeadline}, 1004, "b"), appendEntryValue(nil, b.Meta, nil)},
+		"a countdown of nothing": {expiryKey(nil, Queue{1, ByTimestamp}, 1000, "x"), appendEntryValue(nil, Meta{Version: 7}, nil)},
+		"the counts":             {statsKey(nil, 1), bytes.encode()},
+		"the sum":                {statsKey(nil, 1), sum.encode()},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s, l := open(t), &logbook{now: 1000}
-			l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
-			l.created("orders", "a", `{"id":"a","n":1}`)
-			l.created("orders", "b", `{"id":"b","ttl":3}`)
-			l.created("orders", "c", `{"id":"c","ttl":-1}`)
-			catchUp(t, s, l)
-			if d, err := s.Verify(context.Background()); d != s.Digest() || err != nil {
-				t.Fatalf("%v, want %v (%v)", d, s.Digest(), err)
-			}
-			if err := damage(s); err != nil {
-				t.Fatal(err)
-			}
-			if d, err := s.Verify(context.Background()); err == nil {
-				t.Errorf("it is not noticed: %v", d)
-			}
-		})
+		s := filled()
+		if d, err := s.Verify(t.Context()); d != s.Digest() || err != nil {
+			t.Fatalf("%v, want %v (%v)", d, s.Digest(), err)
+		}
+		if name == "a countdown moved" {
+			must(t, s.db.Delete(expiryKey(nil, Queue{1, ByDeadline}, 1003, "b"), pebble.NoSync))
+		}
+		if damage.value == nil {
+			must(t, s.db.Delete(damage.key, pebble.NoSync))
+		} else {
+			must(t, s.db.Set(damage.key, damage.value, pebble.NoSync))
+		}
+		if d, err := s.Verify(t.Context()); err == nil {
+			t.Errorf("%s is not noticed: %v", name, d)
+		}
 	}
 }

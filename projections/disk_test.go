@@ -14,7 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -24,11 +23,9 @@ import (
 // from there.
 func TestDiskFull(t *testing.T) {
 	rng := stress.Rand(t)
-	log := longLog(rng)
+	log := crashLog(rng, stress.Pick(400, 1500))
 	sound := newFullDisk(vfs.NewCrashableMem(), 1<<60)
-	if err := foldAll(sound, log, rng.Uint64()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, foldAll(sound, log, rng.Uint64()))
 	operations := sound.operations.Load()
 	var at []int64
 	for i := int64(1); i <= operations; i++ {
@@ -56,39 +53,14 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("operation %d (%s): it says %q", i, full.what(), err)
 		}
 		unsynced := []int{100, 100, 50, 0}[rng.IntN(4)] // below 100: a power cut, too
-		crashed := memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(rng.Uint64(), 0))})
-		switch err := goesOn(crashed, log); {
-		case errors.Is(err, errUnusable) && unsynced < 100:
-			lost++
-		case err != nil:
-			t.Fatalf("operation %d (%s): %v", i, full.what(), err)
+		left := memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(rng.Uint64(), 0))})
+		if !goesOn(t, fmt.Sprintf("operation %d (%s)", i, full.what()), left, log) {
+			if lost++; unsynced == 100 {
+				t.Fatalf("operation %d (%s): it does not open again", i, full.what())
+			}
 		}
 	}
 	t.Logf("full at %d of %d operations, %d times with a power cut that lost the projection", len(at), operations, lost)
-}
-
-// longLog returns a log that a small projection flushes and compacts many times.
-func longLog(rng *rand.Rand) *logbook {
-	l := &logbook{now: 1000}
-	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":600,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
-	l.collection(schema.CollectionCreated, "late", `{"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"}]}}`)
-	versions := make(map[string]schema.Version)
-	for range stress.Pick(700, 1500) {
-		l.now += rng.Int64N(2)
-		name, id := []string{"orders", "late"}[rng.IntN(2)], fmt.Sprint(rng.IntN(400))
-		key := name + "/" + id
-		body := fmt.Sprintf(`{"id":%q,"n":%d,"p":"%x"}`, id, rng.IntN(100), make([]byte, 50+rng.IntN(500)))
-		switch previous := versions[key]; {
-		case previous == 0:
-			versions[key] = l.created(name, id, body)
-		case rng.IntN(4) == 0:
-			l.document(schema.DocumentDeleted, name, id, previous, "")
-			delete(versions, key)
-		default:
-			versions[key] = l.document(schema.DocumentReplaced, name, id, previous, body)
-		}
-	}
-	return l
 }
 
 func smallOptions(fs vfs.FS) Options {
@@ -127,58 +99,32 @@ func foldAll(fs vfs.FS, l *logbook, seed uint64) error {
 	return s.Close()
 }
 
-// errUnusable means that the projection must be folded again from the start.
-var errUnusable = errors.New("it does not open again")
-
-// goesOn compares the remaining projection with the log, and folds the rest.
-func goesOn(fs vfs.FS, l *logbook) error {
+// goesOn compares the remaining projection with the log, and folds the rest. opens is false if
+// it must be folded again from the start.
+func goesOn(t *testing.T, what string, fs vfs.FS, l *logbook) (opens bool) {
+	t.Helper()
 	s, err := Open("projection", smallOptions(fs))
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUnusable, err)
+		return false
 	}
 	defer s.Close()
 	prefix, err := Open("projection", smallOptions(vfs.NewMem()))
-	if err != nil {
-		return err
-	}
+	must(t, err)
 	defer prefix.Close()
-	same := func(without string) error {
-		if got, want := visible(s, without), visible(prefix, without); !maps.Equal(got, want) || s.Cursor() != prefix.Cursor() {
-			return fmt.Errorf("at %d it is %d keys, folded from the log they are %d, or others", s.Cursor().Seq, len(got), len(want))
+	same := func(without string) {
+		t.Helper()
+		if got, want := contents(t, s, without), contents(t, prefix, without); !maps.Equal(got, want) || s.Cursor() != prefix.Cursor() {
+			t.Fatalf("%s: at %d it is %d keys, folded from the log they are %d, or others", what, s.Cursor().Seq, len(got), len(want))
 		}
-		return nil
 	}
-	if err := prefix.Fold(l.facts[:s.Cursor().Seq]); err != nil {
-		return err
-	}
-	if err := same("PVLR"); err != nil { // index work proceeds at its own pace
-		return err
-	}
+	must(t, prefix.Fold(l.facts[:s.Cursor().Seq]))
+	same("IJPVLR") // index work proceeds at its own pace
 	for _, store := range []*Store{s, prefix} {
-		if err := store.Fold(l.since(store.Cursor().Seq)); err != nil {
-			return err
-		}
-		for more := true; more; {
-			if more, err = store.Index(1000); err != nil {
-				return err
-			}
-		}
+		catchUp(t, store, l)
+		drain(t, store, 1000)
 	}
-	return same("")
-}
-
-// visible returns all keys and values, except those whose first byte is in without.
-func visible(s *Store, without string) map[string]string {
-	all := make(map[string]string)
-	if err := s.scan(nil, func(key, value []byte) error {
-		if !strings.ContainsRune(without, rune(key[0])) {
-			all[string(key)] = string(value)
-		}
-		return nil
-	}); err != nil {
-		all["error"] = err.Error()
-	}
-	return all
+	same("IJ")
+	return true
 }
 
 // fullDisk is a file system on a disk that is full from one operation on.

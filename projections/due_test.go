@@ -13,6 +13,16 @@ import (
 	"pgregory.net/rapid"
 )
 
+func legalID() *rapid.Generator[string] {
+	return rapid.OneOf(
+		rapid.SampledFrom([]string{"a", "ab", "b", "ü", "ÿ", "\U0010ffff", " ", "a/b"}),
+		rapid.StringN(1, 20, schema.MaxIDBytes),
+	).Filter(func(s string) bool {
+		_, err := schema.ParseDocumentID(s)
+		return err == nil
+	})
+}
+
 func scan(t rapid.TB, s *Store, q Queue, after Entry) (entries []Entry) {
 	t.Helper()
 	if _, _, err := s.Scan(q, after, math.MaxInt64, func(e Entry) bool {

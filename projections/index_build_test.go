@@ -32,71 +32,6 @@ func definitions(t testing.TB, s *Store, name string) *indexSet {
 	return set
 }
 
-// TestIndexBuild: a new index of a non-empty collection is built in slices, while the
-// documents change; one of an empty collection is complete at once.
-func TestIndexBuild(t *testing.T) {
-	for _, mode := range []schema.IndexingMode{schema.Consistent, schema.Lazy} {
-		s, l := open(t), &logbook{now: 1000}
-		l.collection(schema.CollectionCreated, "orders", policy(mode, "/n"))
-		catchUp(t, s, l)
-		if len(s.IndexWork()) != 0 || definitions(t, s, "orders").building() {
-			t.Error("an empty collection is not indexed at once")
-		}
-		versions := map[string]schema.Version{}
-		for i := range 20 {
-			id := fmt.Sprintf("%02d", i)
-			versions[id] = l.created("orders", id, fmt.Sprintf(`{"id":%q,"n":%d,"m":%d}`, id, i, -i))
-		}
-		catchUp(t, s, l)
-		drain(t, s, 100)
-		checkIndexes(t, s, true)
-		for len(s.IndexWork()) > 0 {
-			<-s.IndexWork()
-		}
-
-		l.collection(schema.CollectionReplaced, "orders", policy(mode, "/m", "/n"))
-		catchUp(t, s, l)
-		if set := definitions(t, s, "orders"); len(set.Indexes) != 2 || set.Indexes[0].Path != "/n" || set.Indexes[0].Building || !set.Indexes[1].Building {
-			t.Errorf("the indexes are %+v", set.Indexes)
-		}
-		select {
-		case <-s.IndexWork():
-		default:
-			t.Error("the work is not signalled")
-		}
-		if more, err := s.Index(7); !more || err != nil {
-			t.Errorf("after 7 of 20 there is more: %t (%v)", more, err)
-		}
-		if at := definitions(t, s, "orders").Indexes[1].At; at != "06" {
-			t.Errorf("after 7 documents it is at %s", at)
-		}
-		select {
-		case <-s.IndexWork():
-		default:
-			t.Error("the rest of the work is not signalled")
-		}
-		// Documents before and after the position of the build.
-		l.document(schema.DocumentReplaced, "orders", "03", versions["03"], `{"id":"03","m":7}`)
-		l.document(schema.DocumentDeleted, "orders", "04", versions["04"], `{"id":"04","n":"what it never was"}`)
-		l.document(schema.DocumentReplaced, "orders", "13", versions["13"], `{"id":"13","m":7}`)
-		l.document(schema.DocumentDeleted, "orders", "14", versions["14"], "")
-		l.created("orders", "14x", `{"id":"14x","m":8}`)
-		catchUp(t, s, l)
-		checkIndexes(t, s, false)
-		v := view(t, s, "orders")
-		if all := v.Indexes(); len(all) != 2 || !all[0].Complete || all[1].Complete || all[0].Path != "/n" || all[1].Path != "/m" || all[0].Lazy != (mode == schema.Lazy) {
-			t.Errorf("the view has %+v", all)
-		}
-		if err := v.Close(); err != nil {
-			t.Error(err)
-		}
-		if slices := drain(t, s, 7); slices < 2 {
-			t.Errorf("the rest was done in %d slices", slices)
-		}
-		checkIndexes(t, s, true)
-	}
-}
-
 // TestIndexSliceIsBoundedInBytes: large documents make slices shorter.
 func TestIndexSliceIsBoundedInBytes(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
@@ -149,30 +84,6 @@ func TestPolicyChangeKeepsIndexes(t *testing.T) {
 	}
 }
 
-// TestIndexNumbersAreUsedOnce: a path or mode that comes back gets a new index number.
-func TestIndexNumbersAreUsedOnce(t *testing.T) {
-	s, l := open(t), &logbook{now: 1000}
-	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n"))
-	l.created("orders", "a", `{"id":"a","n":1}`)
-	for i, properties := range []string{
-		policy(schema.Consistent), policy(schema.Consistent, "/n"), policy(schema.Lazy, "/n"),
-		policy(schema.None, "/n"), policy(schema.Lazy, "/n"), policy(schema.Consistent, "/n"),
-	} {
-		l.collection(schema.CollectionReplaced, "orders", properties)
-		if i%2 == 0 {
-			catchUp(t, s, l)
-			drain(t, s, 1)
-			checkIndexes(t, s, true)
-		}
-	}
-	catchUp(t, s, l)
-	if set := definitions(t, s, "orders"); set.Next != 5 || len(set.Indexes) != 1 || set.Indexes[0].Number != 4 {
-		t.Errorf("the indexes are %+v", set)
-	}
-	drain(t, s, 1)
-	checkIndexes(t, s, true)
-}
-
 // TestIndexWorkAfterOpen: Open announces unfinished index work, and collections share
 // the slices.
 func TestIndexWorkAfterOpen(t *testing.T) {
@@ -190,9 +101,7 @@ func TestIndexWorkAfterOpen(t *testing.T) {
 	l.collection(schema.CollectionReplaced, "lazy", policy(schema.Lazy, "/n"))
 	catchUp(t, s, l)
 	reopen := func() {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 		s = openIn(t, fs)
 	}
 	var served []uint64
@@ -228,9 +137,7 @@ func TestIndexWorkAfterOpen(t *testing.T) {
 // Opened without it later, it gets them at the next change of the policy (not tested).
 func TestNoIndexes(t *testing.T) {
 	s, err := Open("projection", Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, NoIndexes: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	l := &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n"))

@@ -192,9 +192,7 @@ func checkIndexes(t rapid.TB, s *Store, settled bool) {
 		for key, value := range withFirst(all, keyDocument) {
 			if key[1:9] == mine {
 				r, err := decodeRecord([]byte(value))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				documents[key[9:]] = r
 			}
 		}
@@ -249,8 +247,8 @@ func drain(t rapid.TB, s *Store, limit int) (slices int) {
 	t.Helper()
 	for more := true; more; slices++ {
 		var err error
-		if more, err = s.Index(limit); err != nil {
-			t.Fatal(err)
+		if more, err = s.Index(limit); err != nil || more != (len(s.busy) > 0) {
+			t.Fatalf("%d collections are busy, and Index reports more: %t (%v)", len(s.busy), more, err)
 		}
 	}
 	return slices
@@ -273,9 +271,7 @@ func TestIndexesFollowDocuments(t *testing.T) {
 				}
 			} else {
 				n := rapid.IntRange(1, min(12, len(facts))).Draw(t, "fold")
-				if err := s.Fold(facts[:n]); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Fold(facts[:n]))
 				facts = facts[n:]
 			}
 			checkIndexes(t, s, false)
@@ -303,17 +299,13 @@ func TestIndexCrash(t *testing.T) {
 			rest := l.since(s.Cursor().Seq)
 			switch rapid.IntRange(0, 3).Draw(t, "do") {
 			case 0:
-				if err := s.Fold(rest[:rapid.IntRange(1, min(20, len(rest))).Draw(t, "fold")]); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Fold(rest[:rapid.IntRange(1, min(20, len(rest))).Draw(t, "fold")]))
 			case 1:
 				if _, err := s.Index(rapid.IntRange(1, 4).Draw(t, "limit")); err != nil {
 					t.Fatal(err)
 				}
 			case 2:
-				if err := s.db.Flush(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.db.Flush())
 			case 3:
 				if crashes++; crashes > 5 {
 					catchUp(t, s, l)
@@ -324,10 +316,8 @@ func TestIndexCrash(t *testing.T) {
 					UnsyncedDataPercent: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "unsynced"),
 					RNG:                 rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)),
 				})
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
-				fs = crashed
+				must(t, s.Close())
+				fs = left
 				s = openIn(t, fs)
 				lost += int(before - s.Cursor().Seq)
 				checkIndexes(t, s, false)
@@ -380,9 +370,7 @@ func TestLargeFold(t *testing.T) {
 	if n := len(entryIDs(t, v)); n != 20*(MaxMembers+1) || v.Seq() != 21 {
 		t.Errorf("%d entries at %d", n, v.Seq())
 	}
-	if err := v.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, v.Close())
 	for i, id := range ids {
 		l.document(schema.DocumentExpired, "c", id, schema.Version(i+2), "")
 	}
@@ -403,14 +391,10 @@ func entryIDs(t *testing.T, v *View) (ids []string) {
 		it := v.Entries(v.Indexes()[0], space, nil, nil)
 		for it.Next() {
 			e, err := it.Entry()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ids = append(ids, string(e.ID))
 		}
-		if err := it.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, it.Close())
 	}
 	return ids
 }

@@ -18,14 +18,10 @@ func found(t testing.TB, v *View, path string, space Space, value string) (ids s
 		it := v.Entries(x, space, key, KeyAfter(key))
 		for it.Next() {
 			e, err := it.Entry()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ids += string(e.ID) + " "
 		}
-		if err := it.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, it.Close())
 		return ids
 	}
 	t.Fatalf("no index of %s", path)

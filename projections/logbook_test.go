@@ -41,9 +41,7 @@ func (l *logbook) since(seq uint64) []Fact { return l.facts[seq:] }
 func openIn(t rapid.TB, fs vfs.FS) *Store {
 	t.Helper()
 	s, err := Open("projection", Options{FS: fs, CacheBytes: 1 << 20, MemTableBytes: 256 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -62,9 +60,7 @@ func open(t testing.TB) *Store {
 // catchUp folds the events of the log that s lacks, in one call.
 func catchUp(t rapid.TB, s *Store, l *logbook) {
 	t.Helper()
-	if err := s.Fold(l.since(s.Cursor().Seq)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Fold(l.since(s.Cursor().Seq)))
 }
 
 func collection(t rapid.TB, s *Store, name string) *schema.Collection {
@@ -80,28 +76,27 @@ func collection(t rapid.TB, s *Store, name string) *schema.Collection {
 func read(t rapid.TB, s *Store, name, id string) string {
 	t.Helper()
 	r, _, err := s.Document(collection(t, s, name), schema.DocumentID(id))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(r.Body)
 }
 
 // contents returns every key and value, except those whose first byte is in without.
 func contents(t rapid.TB, s *Store, without string) map[string]string {
 	t.Helper()
-	it, err := s.db.NewIter(nil)
+	all := make(map[string]string)
+	must(t, s.scan(nil, func(key, value []byte) error {
+		if strings.IndexByte(without, key[0]) < 0 {
+			all[string(key)] = string(value)
+		}
+		return nil
+	}))
+	return all
+}
+
+// must ends the test on an error.
+func must(t rapid.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer it.Close()
-	all := make(map[string]string)
-	for ok := it.First(); ok; ok = it.Next() {
-		if strings.IndexByte(without, it.Key()[0]) < 0 {
-			all[string(it.Key())] = string(it.Value())
-		}
-	}
-	if err := it.Error(); err != nil {
-		t.Fatal(err)
-	}
-	return all
 }

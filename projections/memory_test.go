@@ -19,6 +19,7 @@ func TestMemoryMatchesStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := &both{t: t, store: openIn(t, vfs.NewMem()), memory: NewMemory(), now: 1000_000, known: make(map[string]Meta)}
 		defer b.store.Close()
+		b.store.cache = newDocumentCache(rapid.SampledFrom([]int64{1 << 20, 50 * cacheOverhead, 1}).Draw(t, "cache"))
 		b.collection(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"collection": b.collection,
@@ -122,9 +123,7 @@ func (b *both) other(t *rapid.T) {
 }
 
 func (b *both) check(err error) {
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 }
 
 func (b *both) fold() {
@@ -225,9 +224,7 @@ func TestMemoryRefusesUndecided(t *testing.T) {
 		"a document that does not":   {Event: &schema.Event{Seq: 2, Type: schema.DocumentExpired, Collection: "orders", ID: "a", Previous: 1}, Known: true},
 	} {
 		m := NewMemory()
-		if err := m.Fold([]Fact{created(1, "orders")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Fold([]Fact{created(1, "orders")}))
 		if err := m.Fold([]Fact{fact}); err == nil {
 			t.Errorf("%s is folded", name)
 		}
@@ -243,9 +240,7 @@ func TestMemoryBucketsShrink(t *testing.T) {
 		seq++
 		e.Seq, e.Time, e.Previous, e.Collection = seq, 1000_000, prior.Version, "c"
 		fact := Fact{Event: &e, Known: true, Incarnation: 1, Prior: prior, TTL: ttl}
-		if err := m.Fold([]Fact{fact}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Fold([]Fact{fact}))
 		now, _ := after(&fact, prior)
 		return now
 	}

@@ -19,9 +19,7 @@ func BenchmarkTally(b *testing.B) {
 		documents = 100_000
 	}
 	s, err := Open(b.TempDir(), Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer s.Close()
 	fill := func(name string, incarnation uint64, seconds int64) {
 		if err := s.Fold([]Fact{{Event: &schema.Event{Seq: incarnation, Type: schema.CollectionCreated, Collection: schema.CollectionName(name), Body: []byte(`{"defaultTtl":60}`)}}}); err != nil {
@@ -34,9 +32,7 @@ func BenchmarkTally(b *testing.B) {
 			id := schema.DocumentID(fmt.Sprintf("order-%09d", i*7919%documents))
 			_ = batch.Set(expiryKey(nil, Queue{incarnation, ByTimestamp}, second, id), appendEntryValue(nil, m, nil), nil)
 			if batch.Len() > 1<<20 || i == documents-1 {
-				if err := batch.Commit(pebble.NoSync); err != nil {
-					b.Fatal(err)
-				}
+				must(b, batch.Commit(pebble.NoSync))
 				batch = s.db.NewBatch()
 			}
 		}
@@ -44,9 +40,7 @@ func BenchmarkTally(b *testing.B) {
 	}
 	fill("day", 1, 24*hour)
 	fill("month", 2, 30*24*hour)
-	if err := s.db.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, s.db.Flush())
 	for _, test := range []struct {
 		name, collection string
 		from             int64 // of the first bucket
@@ -68,9 +62,7 @@ func BenchmarkTally(b *testing.B) {
 				}
 				scanned = 0
 				counts, err := v.Tally(ByTimestamp, ends, func(n int) error { scanned += n; return nil })
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				sum := int64(0)
 				for _, n := range counts {
 					sum += n
@@ -78,9 +70,7 @@ func BenchmarkTally(b *testing.B) {
 				if sum != int64(documents) {
 					b.Fatalf("%d are counted", sum)
 				}
-				if err := v.Close(); err != nil {
-					b.Fatal(err)
-				}
+				must(b, v.Close())
 			}
 			b.ReportMetric(float64(scanned), "entries")
 			b.ReportMetric(float64(scanned)*float64(b.N)/b.Elapsed().Seconds(), "entries/s")

@@ -38,9 +38,7 @@ func TestTally(t *testing.T) {
 			l.created("zebras", id, body)
 			if rapid.IntRange(0, 9).Draw(t, "flush") == 0 {
 				catchUp(t, s, l)
-				if err := s.db.Flush(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.db.Flush())
 			}
 		}
 		catchUp(t, s, l)
@@ -84,9 +82,7 @@ func TestTallySkipsTheLargest(t *testing.T) {
 		l.created("orders", fmt.Sprint(i), `{}`)
 	}
 	catchUp(t, s, l)
-	if err := s.db.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.db.Flush())
 	v, ok, err := s.View("orders")
 	if !ok || err != nil {
 		t.Fatal(ok, err)
@@ -95,9 +91,7 @@ func TestTallySkipsTheLargest(t *testing.T) {
 	for _, ends := range [][]int64{{1350, 1380}, {1020, 1350, 1380}, {1010, 1020, 1030, 1040}, {1010, 1350}, {0, 0, 5000, 5000}} {
 		scanned := 0
 		counts, err := v.Tally(ByTimestamp, ends, func(n int) error { scanned += n; return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sum := int64(0)
 		for _, n := range counts {
 			sum += n

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsedb/lapse/schema"
@@ -21,9 +20,7 @@ func TestTouches(t *testing.T) {
 	s := openIn(t, fs)
 	reopen := func() {
 		t.Helper()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 		s = openIn(t, fs) // with an empty cache
 	}
 	l := &logbook{now: 1000}
@@ -71,9 +68,7 @@ func TestTouches(t *testing.T) {
 		case 10, 150:
 			reopen()
 		case 50, 160:
-			if err := s.Compact(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Compact(context.Background()))
 			check("compacted")
 		case 100:
 			reopen()
@@ -87,6 +82,11 @@ func TestTouches(t *testing.T) {
 	catchUp(t, s, l)
 	reopen()
 	check("at the end")
+	held := 0
+	must(t, s.EachHeld(func(schema.CollectionName, schema.DocumentID) { held++ }))
+	if counted := s.stats[collection(t, s, "plain").Incarnation].held; held != len(last) || counted != 2 {
+		t.Errorf("%d are held, want all %d; %d are counted of the two in one collection", held, len(last), counted)
+	}
 	for path, version := range last {
 		name, id, _ := strings.Cut(path, "/")
 		l.document(schema.DocumentDeleted, name, id, version, "")
@@ -95,9 +95,7 @@ func TestTouches(t *testing.T) {
 	if n := s.stats[collection(t, s, "plain").Incarnation]; n.documents != 0 {
 		t.Errorf("%d documents are left", n.documents)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 }
 
 // TestHeadCost: a change of the head of a large document writes a KiB on average, and of a
@@ -115,26 +113,6 @@ func TestHeadCost(t *testing.T) {
 			if most := max(size/8, 1<<10) * changes * 2; whole == 0 || whole*size > most {
 				t.Errorf("every %d-th event: %d of %d changes write %d bytes", step, whole, changes, size)
 			}
-		}
-	}
-}
-
-// TestOtherFormatsAreRefused: Open takes the format that it writes, that of 0.3.0, and no other.
-func TestOtherFormatsAreRefused(t *testing.T) {
-	for _, format := range []int{formatVersion - 1, formatVersion + 1} {
-		fs := vfs.NewMem()
-		s := openIn(t, fs)
-		cursor := s.Cursor()
-		cursor.Format = format
-		if err := s.db.Set([]byte{keyCursor}, cursor.encode(), pebble.NoSync); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if s, err := Open("projection", Options{FS: fs}); err == nil {
-			t.Errorf("format %d opens", format)
-			_ = s.Close()
 		}
 	}
 }

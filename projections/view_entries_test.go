@@ -52,9 +52,7 @@ func TestEntries(t *testing.T) {
 		})
 		catchUp(t, s, l)
 		v, _, err := s.View("orders")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer v.Close()
 		bound := func(name string) []byte {
 			switch rapid.IntRange(0, 3).Draw(t, name+" kind") {

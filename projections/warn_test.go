@@ -61,14 +61,10 @@ func TestWarned(t *testing.T) {
 		s := openIn(t, fs)
 		for from := 0; from < len(l.facts); {
 			to := min(from+step, len(l.facts))
-			if err := s.Fold(l.facts[from:to]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Fold(l.facts[from:to]))
 			from = to
 			if step == 1 { // with an empty cache
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Close())
 				s = openIn(t, fs)
 			}
 			var warned []int64
@@ -88,8 +84,6 @@ func TestWarned(t *testing.T) {
 		if reason, err := s.Reason(collection(t, s, "c"), "a"); reason != "" || err != nil {
 			t.Errorf("it is held for %q, %v", reason, err)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 	}
 }
