@@ -36,50 +36,26 @@ func TestParseForecast(t *testing.T) {
 }
 
 func TestParseForecastRefuses(t *testing.T) {
-	for body, want := range map[string]string{
-		`[]`:                                "must be a JSON object",
-		`{"next":`:                          "must be a JSON object",
-		"{\"next\":\xff}":                   "must be a JSON object",
-		`{"next":0}`:                        "from 1 to 2147483647",
-		`{"next":-1}`:                       "from 1 to 2147483647",
-		`{"next":1.5}`:                      "from 1 to 2147483647",
-		`{"next":2147483648}`:               "from 1 to 2147483647",
-		`{"next":"soon"}`:                   `next "soon": use whole seconds`,
-		`{"next":""}`:                       "from 1 to 2147483647",
-		`{"next":"h"}`:                      "from 1 to 2147483647",
-		`{"next":"1h30"}`:                   "from 1 to 2147483647",
-		`{"next":"30m1h"}`:                  "from 1 to 2147483647",
-		`{"next":"1.5h"}`:                   "from 1 to 2147483647",
-		`{"next":"+5"}`:                     "from 1 to 2147483647",
-		`{"next":"9999999999d9999999999h"}`: "from 1 to 2147483647",
-		`{"next":"1500ms"}`:                 "from 1 to 2147483647",
-		`{"next":"-1h"}`:                    "from 1 to 2147483647",
-		`{"next":"99999d"}`:                 "from 1 to 2147483647",
-		`{"next":"9999999999d"}`:            "from 1 to 2147483647",
-		`{"next":"\ud800"}`:                 "from 1 to 2147483647",
-		`{"bucket":true}`:                   "bucket true: use whole seconds",
-		`{"bucket":[1]}`:                    "from 1 to 2147483647",
-		`{"next":"24h","bucket":"30s"}`:     "are up to 2881 of them: at most 2000 are allowed",
-		`{"defaultTtl":0}`:                  "-1 for no default, or null for off",
-		`{"defaultTtl":"off"}`:              "-1 for no default, or null for off",
-		`{"next":1,"next":2}`:               "comes twice",
-		`{"until":1}`:                       "use next, bucket and defaultTtl",
-		"{}" + strings.Repeat(" ", MaxForecastBytes): "at most 4096 are allowed",
+	for _, row := range []struct {
+		want   *Error
+		says   string
+		bodies []string
+	}{
+		{ErrBadRequest, "must be a JSON object", []string{`[]`, `{"next":`, "{\"next\":\xff}"}},
+		{ErrBadRequest, "from 1 to 2147483647", []string{`{"next":0}`, `{"next":-1}`, `{"next":1.5}`, `{"next":2147483648}`, `{"next":""}`, `{"next":"h"}`, `{"next":"1h30"}`, `{"next":"30m1h"}`, `{"next":"1.5h"}`,
+			`{"next":"+5"}`, `{"next":"9999999999d9999999999h"}`, `{"next":"1500ms"}`, `{"next":"-1h"}`, `{"next":"99999d"}`, `{"next":"9999999999d"}`, `{"next":"\ud800"}`, `{"bucket":[1]}`}},
+		{ErrBadRequest, `next "soon": use whole seconds`, []string{`{"next":"soon"}`}},
+		{ErrBadRequest, "bucket true: use whole seconds", []string{`{"bucket":true}`}},
+		{ErrBadRequest, "are up to 2881 of them: at most 2000 are allowed", []string{`{"next":"24h","bucket":"30s"}`}},
+		{ErrBadRequest, "comes twice", []string{`{"next":1,"next":2}`}},
+		{ErrBadRequest, "use next, bucket and defaultTtl", []string{`{"until":1}`}},
+		{ErrBadTTL, "-1 for no default, or null for off", []string{`{"defaultTtl":0}`, `{"defaultTtl":"off"}`}},
+		{ErrTooLarge, "at most 4096 are allowed", []string{"{}" + strings.Repeat(" ", MaxForecastBytes)}},
 	} {
-		_, fault := ParseForecast([]byte(body))
-		if fault == nil || !strings.Contains(fault.Message, want) {
-			t.Errorf("%.60s: %v, want %s", body, fault, want)
-			continue
-		}
-		right := ErrBadRequest
-		switch {
-		case strings.Contains(body, "defaultTtl"):
-			right = ErrBadTTL
-		case len(body) > MaxForecastBytes:
-			right = ErrTooLarge
-		}
-		if !errors.Is(fault, right) {
-			t.Errorf("%.60s: %s, want %s", body, fault.Name, right.Name)
+		for _, body := range row.bodies {
+			if _, fault := ParseForecast([]byte(body)); !errors.Is(fault, row.want) || !strings.Contains(fault.Message, row.says) {
+				t.Errorf("%.60s: %v, want %s, %s", body, fault, row.want.Name, row.says)
+			}
 		}
 	}
 }
