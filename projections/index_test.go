@@ -276,7 +276,7 @@ func TestIndexesFollowDocuments(t *testing.T) {
 			}
 			checkIndexes(t, s, false)
 		}
-		drain(t, s, rapid.IntRange(1, 5).Draw(t, "limit"))
+		drain(t, s, rapid.IntRange(0, 5).Draw(t, "limit"))
 		checkIndexes(t, s, true)
 		if s.IndexWork(); len(s.busy) > 0 {
 			t.Fatalf("busy with %v", s.busy)
