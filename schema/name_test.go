@@ -66,25 +66,6 @@ func TestDocumentIDControlCharacters(t *testing.T) {
 	}
 }
 
-func TestToken(t *testing.T) {
-	for id, token := range map[DocumentID]string{
-		"SO05":          "SO05",
-		"_-=:@~":        "_-=:@~",
-		"83.149.9.216":  "83%2E149%2E9%2E216",
-		"a b":           "a%20b",
-		"*":             "%2A",
-		">":             "%3E",
-		"%":             "%25",
-		"%2E":           "%252E",
-		"ÿ":             "%C3%BF",
-		"/customers/1?": "%2Fcustomers%2F1%3F",
-	} {
-		if got := id.Token(); got != token {
-			t.Errorf("%q: got %q, want %q", id, got, token)
-		}
-	}
-}
-
 // TestTokenPlainBytes: exactly the bytes of the contract's set stay unescaped.
 func TestTokenPlainBytes(t *testing.T) {
 	const set = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=:@~"
