@@ -101,9 +101,7 @@ func TestIndexesBesideFunctions(t *testing.T) {
 // TestExamplesOfFunctions: the examples of the manual are conditions.
 func TestExamplesOfFunctions(t *testing.T) {
 	manual, err := os.ReadFile("../../docs/queries.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, table, _ := strings.Cut(string(manual), "| functions | example |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	l := collectionOf(t, `{}`, `"user":"Ann","code":" A1\n","colors":"blue,red","path":["a","b"],"phone":"030 12 34","mail":"a@example.com","a":1,"b":5.5,"x":7,"flags":12`)

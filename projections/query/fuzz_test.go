@@ -48,9 +48,7 @@ func FuzzRequest(f *testing.F) {
 	l := hundred(f, "x")
 	engine := newEngine(f, query.Limits{Cost: 10_000, Time: time.Minute})
 	p, _, err := ask(engine, l.store, naiveNow, `{"limit":1}`)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Add([]byte(`{"cursor":"` + p.Cursor + `"}`))
 	for _, body := range []string{`{}`, ``, ` {"where":"doc.n > params.n","params":{"n":3},"orderBy":[{"path":"/s","desc":true},{"path":"/l/0"}],"select":["/id","/l/0","/_ts"],"limit":3,"explain":true}`,
 		`{"count":true,"where":"0 in doc.l"}`, `{"where":"\ud800"}`, `{"limit":1e3,"cursor":""}`, `[`, `{"orderBy":[{"path":"/~0~1"}]}`} {

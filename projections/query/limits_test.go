@@ -93,9 +93,7 @@ func TestConditionsAreBounded(t *testing.T) {
 	var engines []*query.Engine
 	for range 2 {
 		engine, err := query.New(query.Options{Conditions: conditions})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		engines = append(engines, engine)
 	}
 	answer := func(engine *query.Engine, where string) {

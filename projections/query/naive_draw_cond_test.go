@@ -157,7 +157,7 @@ func (s naiveScope) likely(t *rapid.T, depth int) naiveNode {
 func (s naiveScope) leaf(t *rapid.T, depth int) naiveNode {
 	kinds := []string{
 		"constant", "constant", "constant", "constant", "range", "param", "in", "in", "call", "has", "sum", "size", "path",
-		"bare", "macro", "macro", "macro", "choice", "literal", "text", "math",
+		"bare", "macro", "macro", "macro", "choice", "literal",
 	}
 	kind := rapid.SampledFrom(kinds).Draw(t, "leaf")
 	if kind == "macro" && depth > 0 && len(s.vars) < 2 {
@@ -186,10 +186,6 @@ func (s naiveScope) leaf(t *rapid.T, depth int) naiveNode {
 		return s.sum(t)
 	case "size":
 		return s.size(t, depth)
-	case "text":
-		return s.text(t)
-	case "math":
-		return s.math(t)
 	case "bare":
 		if naiveOneIn(t, 2) {
 			return naiveDocPath("flag")

@@ -66,9 +66,7 @@ func TestEachDocumentOnOnePage(t *testing.T) {
 		var got []string
 		for cursor, n := "", 0; n == 0 || cursor != ""; n++ {
 			p, _, err := askFor(bytes, engine, l.store, naiveNow, fmt.Sprintf(`{%s,"limit":%d,"cursor":%q}`, body, limit, cursor))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if p.size > bytes || p.Cursor != "" && len(p.Documents) == 0 {
 				t.Fatalf("page %d has %d bytes, of %d, and %d documents", n, p.size, bytes, len(p.Documents))
 			}
@@ -152,13 +150,9 @@ func TestExpiryWhilePaging(t *testing.T) {
 						return clock
 					},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				var p page
-				if err := json.Unmarshal(reply.Body, &p); err != nil {
-					t.Fatal(err)
-				}
+				must(t, json.Unmarshal(reply.Body, &p))
 				for _, d := range p.Documents {
 					if deadline[id(d)] <= clock {
 						t.Errorf("%s %s: %s is on page %d at second %d, its deadline is %d", mode, plan, id(d), n, clock-naiveNow, deadline[id(d)]-naiveNow)
@@ -341,9 +335,7 @@ func TestCursors(t *testing.T) {
 		t.Error("a cursor with more is accepted")
 	}
 	other, err := query.New(query.Options{Secret: []byte("another secret")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, _, err := ask(other, l.store, naiveNow, `{`+rest+`,"cursor":"`+first.Cursor+`"}`); !errors.Is(err, schema.ErrBadQuery) {
 		t.Errorf("a cursor of another secret: %v", err)
 	}

@@ -30,16 +30,12 @@ type ledger struct {
 func newLedger(t rapid.TB) *ledger {
 	t.Helper()
 	s, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 256 << 10, DocumentBytes: 4 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &ledger{t: t, store: s, time: naiveNow * 1000}
 }
 
 func (l *ledger) close() {
-	if err := l.store.Close(); err != nil {
-		l.t.Fatal(err)
-	}
+	must(l.t, l.store.Close())
 }
 
 // write folds an event with its Seq, or the next one if that is 0.
@@ -68,9 +64,7 @@ func (p naivePolicy) json() []byte {
 func newEngine(t rapid.TB, l query.Limits) *query.Engine {
 	t.Helper()
 	engine, err := query.New(query.Options{Limits: l, Secret: []byte("secret")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return engine
 }
 
@@ -375,5 +369,13 @@ func (h *history) ask(engine *query.Engine) {
 	c.drawPages(h.t)
 	if err := c.check(engine, h.store); err != nil {
 		h.t.Fatalf("%v\n%v", err, c)
+	}
+}
+
+// must ends the test on an error.
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
