@@ -51,20 +51,6 @@ func TestDigestsDifferByState(t *testing.T) {
 	}
 }
 
-// TestDigestIgnoresInternalEvents: internal events do not count, since exports lack
-// them.
-func TestDigestIgnoresInternalEvents(t *testing.T) {
-	s, l := open(t), &logbook{now: 1000}
-	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
-	catchUp(t, s, l)
-	before := s.Digest()
-	l.write(schema.Event{Type: schema.WriterStarted, Collection: schema.InternalCollection})
-	catchUp(t, s, l)
-	if d := s.Digest(); d != before || s.Cursor().Seq != 2 {
-		t.Errorf("the digest was %v and is %v at %d", before, d, s.Cursor().Seq)
-	}
-}
-
 func TestDigestText(t *testing.T) {
 	if got := (Digest{Seq: 42, Sum: 0x9f86d081884c7d6}).String(); got != "42:09f86d081884c7d6" {
 		t.Errorf("it is written %s", got)

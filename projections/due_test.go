@@ -85,18 +85,6 @@ func TestScan(t *testing.T) {
 	})
 }
 
-func TestScanStops(t *testing.T) {
-	s, l := open(t), &logbook{now: 1000}
-	l.collection(schema.CollectionCreated, "orders", `{}`)
-	l.created("orders", "a", `{"id":"a"}`)
-	l.created("orders", "b", `{"id":"b"}`)
-	catchUp(t, s, l)
-	visited := 0
-	if _, more, err := s.Scan(Queue{1, ByTimestamp}, Entry{}, math.MaxInt64, func(Entry) bool { visited++; return false }); err != nil || more || visited != 1 {
-		t.Errorf("%d were visited (%v)", visited, err)
-	}
-}
-
 // TestDueAt: one entry under three policies.
 func TestDueAt(t *testing.T) {
 	for _, test := range []struct {
