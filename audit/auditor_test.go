@@ -16,9 +16,7 @@ func auditOf(t testing.TB, options Options, events []schema.Event) Report {
 	t.Helper()
 	options.FS = vfs.NewMem()
 	a, err := New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a.state.generation = 2
 	for i := range events {
 		e := events[i]
@@ -31,12 +29,8 @@ func auditOf(t testing.TB, options Options, events []schema.Event) Report {
 		clear(e.Body) // the auditor must not keep the body
 	}
 	report, err := a.Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, a.Close())
 	return report
 }
 
@@ -118,5 +112,13 @@ func TestDueWithoutWriter(t *testing.T) {
 		if r.Lost != missing || r.Pending != 1-missing {
 			t.Errorf("before a %s: %+v", last, r)
 		}
+	}
+}
+
+// must ends the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -101,9 +101,7 @@ func simulated(t *testing.T, d *datadriven.TestData) []schema.Event {
 	} else {
 		err = s.Finish()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s.log
 }
 

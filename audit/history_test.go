@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/lapsedb/lapse/processor/machine"
@@ -28,9 +29,7 @@ func newSimulation(t testing.TB) *simulation {
 		s.log = append(s.log, kept)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.Machine.History = machine.AtHand{Log: simulationHistory{s}}
 	return s
 }
@@ -66,6 +65,10 @@ func (s *simulation) mutate(at int64, mutation *schema.Mutation) {
 	}
 }
 
+// historyOps are the operations of a history, each as often as it is drawn.
+var historyOps = strings.Fields("collection.create collection.delete" + strings.Repeat(" collection.replace", 2) + " document.replace" + strings.Repeat(" document.create", 2) +
+	strings.Repeat(" document.delete document.patch", 3) + strings.Repeat(" document.touch document.restore", 4) + strings.Repeat(" document.upsert", 19))
+
 // history returns the log of a random history with few names and short times: policy
 // changes, recreated collections and documents, rejections, repeats.
 func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
@@ -83,32 +86,9 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 			at += r.Int64N(300)
 		}
 		collection := pick("carts", "orders", "orders", "orders", "orders")
-		op, id, body := "", "", ""
-		which := r.IntN(40)
+		op, id, body := pick(historyOps...), "", ""
 		if i < 3 {
-			which = 3
-		}
-		switch which {
-		case 0:
-			op = "collection.delete"
-		case 1, 2:
-			op = "collection.replace"
-		case 3:
 			op = "collection.create"
-		case 4, 5, 6:
-			op = "document.delete"
-		case 13, 14, 15, 16:
-			op = "document.touch"
-		case 17, 18, 19, 20:
-			op = "document.restore"
-		case 7, 8:
-			op = "document.create"
-		case 9:
-			op = "document.replace"
-		case 10, 11, 12:
-			op = "document.patch"
-		default:
-			op = "document.upsert"
 		}
 		if op[0] == 'd' {
 			id = pick("a", "b", "c", "d", "e/ü", "a b")
@@ -136,9 +116,7 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 	} else {
 		err = s.Flush()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s.log
 }
 

@@ -16,17 +16,13 @@ import (
 func readLines(t testing.TB, text []byte) (Report, error) {
 	t.Helper()
 	a, err := New(Options{FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer a.Close()
 	if err := a.Lines(t.Context(), bytes.NewReader(text), nil); err != nil {
 		return Report{}, err
 	}
 	report, err := a.Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return report, nil
 }
 
@@ -58,15 +54,11 @@ func TestLines(t *testing.T) {
 func TestFindingsAreBounded(t *testing.T) {
 	log := history(t, stress.Rand(t), 50)
 	a, err := New(Options{FS: vfs.NewMem(), Findings: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer a.Close()
 	for range 10 {
 		a.Foreign(7, errNoMutation)
-		if err := a.Event(&log[0]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Event(&log[0]))
 	}
 	report, err := a.Finish()
 	if err != nil || report.Found[Foreign] != 10 {

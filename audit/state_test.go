@@ -22,21 +22,15 @@ func TestFullDisk(t *testing.T) {
 		return nil
 	})
 	a, err := New(Options{FS: errorfs.Wrap(vfs.NewMem(), &full)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, e := range []schema.Event{
 		{Type: schema.CollectionCreated, Collection: "orders", Body: []byte(`{"defaultTtl":1}`)},
 		{Type: schema.DocumentCreated, Collection: "orders", ID: "a", Body: []byte(`{"id":"a"}`)},
 	} {
 		e.Seq = uint64(i + 1)
-		if err := a.Event(&e); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Event(&e))
 	}
-	if err := a.state.flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.state.flush())
 	full.On()
 	if _, err := a.state.db.AsyncFlush(); err != nil {
 		t.Fatal(err)
