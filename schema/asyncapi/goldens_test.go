@@ -58,9 +58,7 @@ func TestGoldens(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if files < 10 || lines < 200 {
 		t.Errorf("only %d events in %d files were found", lines, files)
 	}
@@ -84,8 +82,6 @@ func whole(t *testing.T, line string) string {
 		t.Fatalf("%s: %v", line, err)
 	}
 	body, err := json.Marshal(properties)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return line[:m[4]] + string(body) + "}"
 }

@@ -169,9 +169,7 @@ func TestMetadata(t *testing.T) {
 			t.Fatalf("%s: %v", key, err)
 		}
 		c := jsonschema.NewCompiler()
-		if err := c.AddResource("urn:x", value); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.AddResource("urn:x", value))
 		if _, err := c.Compile("urn:x"); err != nil {
 			t.Errorf("%s: %v", key, err)
 		}

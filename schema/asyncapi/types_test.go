@@ -82,9 +82,7 @@ func TestEventTypes(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &d)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	same(t, "internal events", d.Components.Parameters.InternalType.Enum, internal)
 
 	// The schema Event lists each type.
@@ -145,9 +143,7 @@ func TestErrors(t *testing.T) {
 func codedErrors(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../error.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	codes := make(map[string]string)
 	ast.Inspect(file, func(n ast.Node) bool {
 		literal, ok := n.(*ast.CompositeLit)
@@ -277,4 +273,12 @@ func TestLimits(t *testing.T) {
 	}
 	same(t, "indexing modes", texts(at(t, "IndexingPolicy", "properties", "indexingMode", "enum")),
 		[]string{string(schema.Consistent), string(schema.Lazy), string(schema.None)})
+}
+
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

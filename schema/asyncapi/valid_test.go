@@ -18,39 +18,25 @@ import (
 func document(t *testing.T) any {
 	t.Helper()
 	text, err := asyncapi.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
 func official(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	file, err := os.Open("testdata/asyncapi-3.0.0.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	text, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all, err := jsonschema.UnmarshalJSON(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("urn:official", all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.AddResource("urn:official", all))
 	s, err := c.Compile("urn:official")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
