@@ -33,25 +33,8 @@ func snapshotOf(t testing.TB, s *Store, fs vfs.FS) []byte {
 	return archive.Bytes()
 }
 
-// someLog returns a log of created and replaced documents, a deleted collection and an
-// index.
-func someLog() *logbook {
-	l := &logbook{now: 1000}
-	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":100,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
-	l.collection(schema.CollectionCreated, "carts", `{}`)
-	for i := range 200 {
-		l.now++
-		id := fmt.Sprintf("d%d", i%50)
-		if i < 50 {
-			l.created("orders", id, fmt.Sprintf(`{"id":%q,"n":%d}`, id, i))
-		} else {
-			l.document(schema.DocumentReplaced, "orders", id, schema.Version(i-50+3), fmt.Sprintf(`{"id":%q,"n":%d,"ttl":%d}`, id, i, i))
-		}
-	}
-	l.created("carts", "x", `{"id":"x"}`)
-	l.collection(schema.CollectionDeleted, "carts", `{}`)
-	return l
-}
+// someLog returns a log that is the same each time.
+func someLog() *logbook { return crashLog(rand.New(rand.NewPCG(1, 2)), 200) }
 
 // TestSnapshot: a copy is the state at its own cursor, whatever is folded after it, and
 // the rest of the log folds onto it.

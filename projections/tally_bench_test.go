@@ -56,10 +56,7 @@ func BenchmarkTally(b *testing.B) {
 			}
 			scanned := 0
 			for b.Loop() {
-				v, ok, err := s.View(schema.CollectionName(test.collection))
-				if !ok || err != nil {
-					b.Fatal(ok, err)
-				}
+				v := view(b, s, schema.CollectionName(test.collection))
 				scanned = 0
 				counts, err := v.Tally(ByTimestamp, ends, func(n int) error { scanned += n; return nil })
 				must(b, err)

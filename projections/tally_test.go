@@ -42,10 +42,7 @@ func TestTally(t *testing.T) {
 			}
 		}
 		catchUp(t, s, l)
-		v, ok, err := s.View("orders")
-		if !ok || err != nil {
-			t.Fatal(ok, err)
-		}
+		v := view(t, s, "orders")
 		defer v.Close()
 		if rapid.Bool().Draw(t, "goes on") {
 			l.created("orders", "more", `{"ttl":5}`)
@@ -83,10 +80,7 @@ func TestTallySkipsTheLargest(t *testing.T) {
 	}
 	catchUp(t, s, l)
 	must(t, s.db.Flush())
-	v, ok, err := s.View("orders")
-	if !ok || err != nil {
-		t.Fatal(ok, err)
-	}
+	v := view(t, s, "orders")
 	defer v.Close()
 	for _, ends := range [][]int64{{1350, 1380}, {1020, 1350, 1380}, {1010, 1020, 1030, 1040}, {1010, 1350}, {0, 0, 5000, 5000}} {
 		scanned := 0

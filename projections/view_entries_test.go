@@ -51,8 +51,7 @@ func TestEntries(t *testing.T) {
 			return strings.Compare(a.id, b.id)
 		})
 		catchUp(t, s, l)
-		v, _, err := s.View("orders")
-		must(t, err)
+		v := view(t, s, "orders")
 		defer v.Close()
 		bound := func(name string) []byte {
 			switch rapid.IntRange(0, 3).Draw(t, name+" kind") {

@@ -5,9 +5,10 @@ import (
 	"testing"
 
 	"github.com/lapsedb/lapse/schema"
+	"pgregory.net/rapid"
 )
 
-func view(t testing.TB, s *Store, name schema.CollectionName) *View {
+func view(t rapid.TB, s *Store, name schema.CollectionName) *View {
 	t.Helper()
 	v, ok, err := s.View(name)
 	if !ok || err != nil {

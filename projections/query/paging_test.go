@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -36,6 +38,20 @@ var plans = []string{
 	`"where":"'t' in doc.t && doc.n != -1"`,
 	`"idPrefix":"d","where":"doc.n >= 0"`,
 	`"idPrefix":"d","orderBy":[{"path":"/n"}],"where":"doc.n != -1"`,
+}
+
+// readPages reads a query to its end. A page has at most room bytes, and a document if it has a
+// cursor.
+func readPages(t rapid.TB, room int, engine *query.Engine, store *projections.Store, request string, visit func(n int, p page)) {
+	t.Helper()
+	for cursor, n := "", 0; n == 0 || cursor != ""; n++ {
+		p, _, err := askFor(room, engine, store, naiveNow, fmt.Sprintf(`{%s,"cursor":%q}`, request, cursor))
+		if err != nil || p.size > room || p.Cursor != "" && len(p.Documents) == 0 || n > 200 {
+			t.Fatalf("%s: page %d has %d bytes, of %d, and %d documents: %v", request, n, p.size, room, len(p.Documents), err)
+		}
+		visit(n, p)
+		cursor = p.Cursor
+	}
 }
 
 // TestEachDocumentOnOnePage: while other documents are created, replaced and deleted
@@ -64,21 +80,15 @@ func TestEachDocumentOnOnePage(t *testing.T) {
 		body := rapid.SampledFrom(plans).Draw(t, "query")
 		limit, bytes := rapid.IntRange(1, 7).Draw(t, "limit"), rapid.IntRange(250, 800).Draw(t, "bytes")
 		var got []string
-		for cursor, n := "", 0; n == 0 || cursor != ""; n++ {
-			p, _, err := askFor(bytes, engine, l.store, naiveNow, fmt.Sprintf(`{%s,"limit":%d,"cursor":%q}`, body, limit, cursor))
-			must(t, err)
-			if p.size > bytes || p.Cursor != "" && len(p.Documents) == 0 {
-				t.Fatalf("page %d has %d bytes, of %d, and %d documents", n, p.size, bytes, len(p.Documents))
-			}
+		readPages(t, bytes, engine, l.store, fmt.Sprintf(`%s,"limit":%d`, body, limit), func(n int, p page) {
 			for _, d := range p.Documents {
 				got = append(got, id(d))
 			}
-			cursor = p.Cursor
 			for range rapid.IntRange(0, 3).Draw(t, "writes") {
 				name := fmt.Sprint("d", rapid.IntRange(0, 99).Draw(t, "id"), "+", n)
 				switch old, exists := others[name]; {
 				case !exists && small.Draw(t, "one of the old") < 5 && len(others) > 0:
-					name = slices.Min(keys(others))
+					name = slices.Min(slices.Collect(maps.Keys(others)))
 					l.put(schema.DocumentReplaced, name, members(), others[name])
 					others[name] = l.seq
 				case exists:
@@ -88,10 +98,7 @@ func TestEachDocumentOnOnePage(t *testing.T) {
 					others[name] = l.put(schema.DocumentCreated, name, members(), 0)
 				}
 			}
-			if n > 200 {
-				t.Fatal("it does not end")
-			}
-		}
+		})
 		for _, name := range stay {
 			if n := count(got, name); n != 1 {
 				t.Fatalf("%s came %d times: %v", name, n, got)
@@ -100,14 +107,7 @@ func TestEachDocumentOnOnePage(t *testing.T) {
 	})
 }
 
-func keys(m map[string]uint64) (all []string) {
-	for k := range m {
-		all = append(all, k)
-	}
-	return all
-}
-
-func count(all []string, id string) (n int) {
+func count(all []string, one string) (n int) {
 	for _, s := range all {
 		if s == id {
 			n++
@@ -211,13 +211,11 @@ func TestPagesEndEarly(t *testing.T) {
 		for _, bytes := range []int{900, 1000, 2000, all.size - 1, all.size} {
 			var got []json.RawMessage
 			pages := 0
-			for cursor := ""; pages == 0 || cursor != ""; pages++ {
-				p, _, err := askFor(bytes, engine, l.store, naiveNow, fmt.Sprintf(`{"limit":1000,%s,"cursor":%q}`, plan, cursor))
-				if err != nil || p.size > bytes || len(p.Documents) == 0 {
-					t.Fatalf("%s: page %d has %d bytes, of %d, and %d documents: %v", plan, pages, p.size, bytes, len(p.Documents), err)
+			readPages(t, bytes, engine, l.store, `"limit":1000,`+plan, func(n int, p page) {
+				if got, pages = append(got, p.Documents...), n+1; len(p.Documents) == 0 {
+					t.Errorf("%s: page %d of %d bytes is empty", plan, n, bytes)
 				}
-				got, cursor = append(got, p.Documents...), p.Cursor
-			}
+			})
 			if fmt.Sprint(got) != fmt.Sprint(all.Documents) || (pages == 1) != (bytes >= all.size) {
 				t.Errorf("%s in pages of %d bytes: %d pages with %d documents, not %d", plan, bytes, pages, len(got), len(all.Documents))
 			}
