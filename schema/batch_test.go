@@ -8,11 +8,12 @@ import (
 
 func TestParseBatch(t *testing.T) {
 	b, fault := ParseBatch("orders", []byte(` {"atomic":true, "operations":[
-		{"op":"upsert","id":"a\u002fb","body":{"n": 1},"ifMatch":"7"}, {"op":"get","id":"b"}] } `))
+		{"op":"upsert","id":"a\u002fb","body":{"n": 1},"ifMatch":"7"}, {"op":"get","id":"b"},
+		{"op":"replace","id":"c","body":{},"expireAt":9}, {"op":"get","id":"d","keepDeadline":true}] } `))
 	if fault != nil {
 		t.Fatal(fault)
 	}
-	if !b.Atomic || b.Collection != "orders" || len(b.Operations) != 2 || !b.Mutates() {
+	if !b.Atomic || b.Collection != "orders" || len(b.Operations) != 4 || !b.Mutates() {
 		t.Fatalf("got %+v", b)
 	}
 	m := b.Operations[0].Mutation
@@ -20,6 +21,12 @@ func TestParseBatch(t *testing.T) {
 		t.Errorf("got %+v", m)
 	}
 	if op := b.Operations[1]; op.Mutation != nil || op.Fault != nil || op.Get != "b" {
+		t.Errorf("got %+v", op)
+	}
+	if m := b.Operations[2].Mutation; m == nil || m.Fault != nil || m.End.At != 9 {
+		t.Errorf("got %+v", m)
+	}
+	if op := b.Operations[3]; !errors.Is(op.Fault, ErrBadRequest) {
 		t.Errorf("got %+v", op)
 	}
 	if b, fault := ParseBatch("orders", []byte(`{"operations":[]}`)); fault != nil || b.Atomic || b.Mutates() {

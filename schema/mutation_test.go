@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -21,6 +22,26 @@ func TestOpNames(t *testing.T) {
 	for _, name := range []string{"", "document", "document.get", "Document.create", "document.create.", "batch"} {
 		if op := ParseOp(name); op != NoOp {
 			t.Errorf("%q is accepted as %s", name, op)
+		}
+	}
+}
+
+// TestMade: an event that does not name its operation is made by any that results in it.
+func TestMade(t *testing.T) {
+	makes := map[EventType][]Op{CollectionCreated: {CollectionCreate}, CollectionReplaced: {CollectionReplace}, CollectionDeleted: {CollectionDelete},
+		DocumentCreated: {DocumentCreate, DocumentUpsert}, DocumentReplaced: {DocumentReplace, DocumentUpsert, DocumentPatch}, DocumentDeleted: {DocumentDelete}}
+	for kind := NoEvent; kind < endOfTypes; kind++ {
+		for op := CollectionCreate; op < Op(Ops); op++ {
+			m, e := Mutation{Op: op, Collection: "c", ID: "a"}, Event{Type: kind, Collection: "c", ID: "a"}
+			if got := m.Made(&e); got != slices.Contains(makes[kind], op) {
+				t.Errorf("%s made %s: %t", op, kind, got)
+			}
+			if e.MsgOp = op; !m.Made(&e) {
+				t.Errorf("%s did not make its own %s", op, kind)
+			}
+			if e.ID = "b"; m.Made(&e) {
+				t.Errorf("%s made %s of another document", op, kind)
+			}
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,6 +36,31 @@ func TestParseTime(t *testing.T) {
 	} {
 		if got, err := ParseTime(illegal); err == nil {
 			t.Errorf("%q is read as %s", illegal, got)
+		}
+	}
+}
+
+// TestParseClockMove: a clock moves by whole seconds, to a time, or to what is due next.
+func TestParseClockMove(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"by":0}`: "by 0", `{"by":90.0}`: "by 90", `{"by":"1h30m"}`: "by 5400", `{"by":253402300799}`: "by 253402300799",
+		`{"to":"2015-05-17T10:05:03.5Z"}`: "to 1431857103500", `{"to":1431857103}`: "to 1431857103000", `{"to":0}`: "to 0", `{"to":253402300799}`: "to 253402300799000", `{"to":"due"}`: "due",
+		`{}`: "use one of them", `{"by":1,"to":1}`: "use one of them", `{"by":1,"to":"due"}`: "use one of them", `{"at":1}`: `unknown member "at"`,
+		`{"by":-1}`: "use whole seconds", `{"by":1.5}`: "use whole seconds", `{"by":"soon"}`: "use whole seconds", `{"by":253402300800}`: "use whole seconds",
+		`{"to":-1}`: "from 1970 to 9999", `{"to":1.5}`: "from 1970 to 9999", `{"to":253402300800}`: "from 1970 to 9999", `{"to":"1969-12-31T23:59:59Z"}`: "from 1970 to 9999", `{"to":"now"}`: "from 1970 to 9999",
+	} {
+		got := "due"
+		m, fault := ParseClockMove([]byte(body))
+		switch {
+		case fault != nil:
+			got = fault.Message
+		case m.By != nil:
+			got = fmt.Sprint("by ", *m.By)
+		case m.To != nil:
+			got = fmt.Sprint("to ", *m.To)
+		}
+		if !strings.Contains(got, want) || fault == nil && got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
 		}
 	}
 }
