@@ -2,7 +2,6 @@ package projections
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"testing"
 
@@ -146,91 +145,12 @@ func TestFoldRefusesFoldedEvents(t *testing.T) {
 	}
 }
 
-// randomLog returns a log over a few names: most events fit, some do not. foreign is its
-// own count of those.
-func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
-	type doc struct {
-		Meta
-		exists bool
-	}
-	l = &logbook{now: 1000}
-	incarnations := map[string]uint64{}
-	documents := map[string]doc{}
-	invalid := rapid.SampledFrom([]bool{false, false, false, false, true})
-	for range rapid.IntRange(0, 60).Draw(t, "events") {
-		l.now += rapid.SampledFrom([]int64{0, 0, 1, 3, 90}).Draw(t, "seconds")
-		name := rapid.SampledFrom([]string{"carts", "orders"}).Draw(t, "collection")
-		id := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id")
-		incarnation, exists := incarnations[name]
-		key := fmt.Sprint(incarnation, id)
-		d := documents[key]
-		e := schema.Event{Collection: schema.CollectionName(name)}
-		fits := !invalid.Draw(t, "invalid")
-		switch {
-		case !exists && fits:
-			e.Type = schema.CollectionCreated
-		case !exists:
-			e.Type = rapid.SampledFrom([]schema.EventType{schema.NoEvent, schema.CollectionDeleted, schema.DocumentCreated}).Draw(t, "type")
-		case rapid.IntRange(0, 9).Draw(t, "policy") == 0:
-			e.Type = rapid.SampledFrom([]schema.EventType{schema.CollectionReplaced, schema.CollectionDeleted}).Draw(t, "type")
-			if !fits {
-				e.Type = schema.CollectionCreated
-			}
-		case !d.exists == fits:
-			e.Type = schema.DocumentCreated
-		default:
-			e.Type = rapid.SampledFrom([]schema.EventType{schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired}).Draw(t, "type")
-		}
-		e.MsgID = rapid.SampledFrom([]string{"", "", "m1", "m2"}).Draw(t, "msgID")
-		fact := Fact{Known: true, Incarnation: incarnation, Prior: d.Meta}
-		switch {
-		case e.Type.OnDocument():
-			e.ID, e.Previous = schema.DocumentID(id), d.Version
-			if !d.exists || !fits && e.Type != schema.DocumentCreated {
-				e.Previous = schema.Version(rapid.Uint64Range(0, 9).Draw(t, "previous")) + 1000
-			}
-			if e.Type == schema.DocumentCreated {
-				e.Previous = 0
-			}
-			if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
-				fact.TTL = rapid.SampledFrom([]schema.TTL{schema.Inherit, schema.Never, 1, 5, 100}).Draw(t, "ttl")
-				e.Body = fmt.Appendf(nil, `{"id":%q,"ttl":%d}`, id, fact.TTL)
-				if fact.TTL == schema.Inherit {
-					e.Body = fmt.Appendf(nil, `{"id":%q}`, id)
-				}
-				fact.Sum = SumOf(e.Body)
-			}
-		case e.Type != schema.NoEvent:
-			e.Body = fmt.Appendf(nil, `{"defaultTtl":%s}`, rapid.SampledFrom([]string{"null", "-1", "1", "10"}).Draw(t, "defaultTtl"))
-		}
-		v := l.write(e)
-		if !fits {
-			foreign++
-			known = append(known, l.facts[v-1])
-			continue
-		}
-		switch e.Type {
-		case schema.CollectionCreated:
-			incarnations[name] = uint64(v)
-		case schema.CollectionDeleted:
-			delete(incarnations, name)
-		case schema.DocumentCreated, schema.DocumentReplaced:
-			documents[key] = doc{Meta{Version: v, TS: l.now, TTL: fact.TTL, Size: int64(len(e.Body)), Sum: SumOf(e.Body)}, true}
-		case schema.DocumentDeleted, schema.DocumentExpired:
-			documents[key] = doc{}
-		}
-		fact.Event = l.facts[v-1].Event
-		known = append(known, fact)
-	}
-	return l, known, foreign
-}
-
 // TestFoldIsDeterministic: a log folds to the same bytes however it is cut into
 // folds, and with or without Known facts. Message ids are excluded, since when they are
 // forgotten depends on the folds.
 func TestFoldIsDeterministic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l, known, foreign := randomLog(t)
+		l, known, foreign := randomLog(t, rapid.IntRange(0, 60).Draw(t, "events"))
 		fold := func(facts []Fact, most int) (map[string]string, Cursor, Digest) {
 			s := openIn(t, vfs.NewMem())
 			defer s.Close()

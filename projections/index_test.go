@@ -37,21 +37,26 @@ func randomBody(t *rapid.T, id string) string {
 	return b.String() + "}"
 }
 
-// randomIndexLog returns a log of two collections with changes of documents and
-// policies, all of which fit.
-func randomIndexLog(t *rapid.T, events int) (*logbook, []Fact) {
-	l := &logbook{now: 1000}
+// randomLog returns a log of two collections with changes of documents and policies, as bare
+// and as known facts. foreign is its own count of events that do not fit.
+func randomLog(t *rapid.T, events int) (l *logbook, known []Fact, foreign uint64) {
+	l = &logbook{now: 1000}
 	incarnations := map[string]uint64{}
 	documents := map[string]Meta{}
 	bodies := map[string]string{}
-	var known []Fact
 	for range events {
-		l.now += rapid.SampledFrom([]int64{0, 0, 1}).Draw(t, "seconds")
+		l.now += rapid.SampledFrom([]int64{0, 0, 0, 1, 3, 90}).Draw(t, "seconds")
 		name := rapid.SampledFrom([]string{"carts", "orders", "orders", "orders"}).Draw(t, "collection")
 		fact := Fact{Known: rapid.Bool().Draw(t, "known"), Incarnation: incarnations[name]}
-		e := schema.Event{Collection: schema.CollectionName(name)}
-		what := rapid.IntRange(0, 19).Draw(t, "what")
+		e := schema.Event{Collection: schema.CollectionName(name), MsgID: rapid.SampledFrom([]string{"", "", "m1", "m2"}).Draw(t, "msgID")}
+		what := rapid.IntRange(0, 21).Draw(t, "what")
 		switch {
+		case what > 19:
+			e.Type = rapid.SampledFrom([]schema.EventType{schema.NoEvent, schema.DocumentReplaced, schema.DocumentExpired}).Draw(t, "misfit")
+			e.ID, e.Previous, e.Body = "a", 1000, []byte(`{"id":"a"}`)
+			known = append(known, l.facts[l.write(e)-1])
+			foreign++
+			continue
 		case incarnations[name] == 0:
 			e.Type, incarnations[name] = schema.CollectionCreated, uint64(len(l.facts)+1)
 		case what == 0:
@@ -74,23 +79,28 @@ func randomIndexLog(t *rapid.T, events int) (*logbook, []Fact) {
 					e.Body = []byte(bodies[key])
 				}
 			default:
-				fact.TTL = schema.Inherit
-				bodies[key] = randomBody(t, id)
+				fact.TTL = rapid.SampledFrom([]schema.TTL{schema.Inherit, schema.Inherit, schema.Never, 1, 5, 100}).Draw(t, "ttl")
+				if bodies[key] = randomBody(t, id); fact.TTL != schema.Inherit {
+					bodies[key] = fmt.Sprintf(`%s,"ttl":%d}`, strings.TrimSuffix(bodies[key], "}"), fact.TTL)
+				}
 				e.Body = []byte(bodies[key])
 				fact.Sum = SumOf(e.Body)
-				documents[key] = Meta{Version: schema.Version(len(l.facts) + 1), TS: l.now, TTL: schema.Inherit, Size: int64(len(e.Body)), Sum: SumOf(e.Body)}
+				documents[key] = Meta{Version: schema.Version(len(l.facts) + 1), TS: l.now, TTL: fact.TTL, Size: int64(len(e.Body)), Sum: SumOf(e.Body)}
 			}
 		}
 		if e.Type == schema.CollectionCreated || e.Type == schema.CollectionReplaced {
 			p := schema.DefaultProperties()
 			p.IndexingMode = rapid.SampledFrom([]schema.IndexingMode{schema.Consistent, schema.Consistent, schema.Lazy, schema.Lazy, schema.None}).Draw(t, "mode")
+			if p.IndexingMode != schema.None {
+				p.DefaultTTL = rapid.SampledFrom([]schema.DefaultTTL{schema.Off, schema.NoDefault, 1, 10}).Draw(t, "defaultTtl")
+			}
 			p.IncludedPaths = rapid.SliceOfNDistinct(rapid.SampledFrom(indexedPaths), 0, 4, rapid.ID).Draw(t, "paths")
 			e.Body = p.AppendJSON(nil)
 		}
 		fact.Event = l.facts[l.write(e)-1].Event
 		known = append(known, fact)
 	}
-	return l, known
+	return l, known, foreign
 }
 
 // naiveEntries returns the entries that a document should have in an index, as full keys
@@ -258,7 +268,7 @@ func drain(t rapid.TB, s *Store, limit int) (slices int) {
 // in between, the entries are those that the documents should have.
 func TestIndexesFollowDocuments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		_, facts := randomIndexLog(t, rapid.IntRange(0, 60).Draw(t, "events"))
+		_, facts, _ := randomLog(t, rapid.IntRange(0, 60).Draw(t, "events"))
 		s := openIn(t, vfs.NewMem())
 		defer s.Close()
 		if rapid.Bool().Draw(t, "no cache") {
@@ -290,7 +300,7 @@ func TestIndexesFollowDocuments(t *testing.T) {
 func TestIndexCrash(t *testing.T) {
 	lost := 0
 	rapid.Check(t, func(t *rapid.T) {
-		l, _ := randomIndexLog(t, rapid.IntRange(0, 60).Draw(t, "events"))
+		l, _, _ := randomLog(t, rapid.IntRange(0, 60).Draw(t, "events"))
 		fs := vfs.NewCrashableMem()
 		s := openIn(t, fs)
 		defer func() { s.Close() }()
