@@ -188,43 +188,47 @@ func spoil(t *testing.T, log []schema.Event, words []string) []schema.Event {
 	case "to":
 		log = log[:at(number(1))+1]
 	case "set":
-		e := &log[at(number(1))]
 		for _, word := range words[2:] {
 			name, value, _ := strings.Cut(word, "=")
-			n, _ := strconv.ParseInt(value, 10, 64)
-			switch name {
-			case "time":
-				seconds, _ := strconv.ParseFloat(value, 64)
-				e.Time = beginning + int64(seconds*1000)
-			case "type":
-				e.Type = schema.ParseEventType(value)
-			case "collection":
-				e.Collection = schema.CollectionName(value)
-			case "id":
-				e.ID = schema.DocumentID(value)
-			case "previous":
-				e.Previous = schema.Version(n)
-			case "restored":
-				e.Restored = schema.Version(n)
-			case "deadline":
-				e.Deadline.At = beginning/1000 + n
-			case "ttl":
-				e.Deadline.TTL = int32(n)
-			case "rule":
-				e.Deadline.Rule = schema.RuleDocument
-				if value == "collection" {
-					e.Deadline.Rule = schema.RuleCollection
-				}
-			case "cause":
-				e.Cause = uint64(n)
-			case "body":
-				e.Body = []byte(value)
-			default:
-				t.Fatalf("%v: there is no %s", words, name)
-			}
+			set(t, &log[at(number(1))], name, value)
 		}
 	default:
 		t.Fatalf("%v: nothing known to do", words)
 	}
 	return log
+}
+
+// set sets a field of an event.
+func set(t *testing.T, e *schema.Event, name, value string) {
+	t.Helper()
+	n, _ := strconv.ParseInt(value, 10, 64)
+	switch name {
+	case "time":
+		seconds, _ := strconv.ParseFloat(value, 64)
+		e.Time = beginning + int64(seconds*1000)
+	case "type":
+		e.Type = schema.ParseEventType(value)
+	case "collection":
+		e.Collection = schema.CollectionName(value)
+	case "id":
+		e.ID = schema.DocumentID(value)
+	case "previous":
+		e.Previous = schema.Version(n)
+	case "restored":
+		e.Restored = schema.Version(n)
+	case "deadline":
+		e.Deadline.At = beginning/1000 + n
+	case "ttl":
+		e.Deadline.TTL = int32(n)
+	case "rule":
+		if e.Deadline.Rule = schema.ParseRule(value); e.Deadline.Rule == schema.NoRule {
+			t.Fatalf("there is no rule %s", value)
+		}
+	case "cause":
+		e.Cause = uint64(n)
+	case "body":
+		e.Body = []byte(value)
+	default:
+		t.Fatalf("there is no %s", name)
+	}
 }

@@ -183,27 +183,7 @@ func TestPruneAndCompact(t *testing.T) {
 	}
 	l.collection(schema.CollectionDeleted, "carts", `{}`)
 	catchUp(t, s, l)
-	found := func() (places []string) {
-		for name, content := range filesOf(t, fs) {
-			for _, marker := range ended {
-				// Snappy keeps the half of a marker that no other marker has.
-				if half := []byte(marker)[10:]; bytes.Contains(content, half) {
-					places = append(places, fmt.Sprintf("%s: %s", name, half))
-				}
-			}
-		}
-		return places
-	}
-	// Pebble replaces files in the background.
-	eventually := func(there bool) bool {
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			if len(found()) > 0 == there {
-				return true
-			}
-		}
-		return false
-	}
-	if !eventually(true) {
+	if !eventually(t, fs, ended, true) {
 		t.Fatal("there was nothing to find before either")
 	}
 	last := s.Cursor().Seq
@@ -222,8 +202,8 @@ func TestPruneAndCompact(t *testing.T) {
 		t.Fatalf("nothing was pruned (%v)", err)
 	}
 	must(t, s.Compact(context.Background()))
-	if !eventually(false) {
-		t.Errorf("they are still there: %.1000v", found())
+	if !eventually(t, fs, ended, false) {
+		t.Errorf("they are still there: %.1000v", places(t, fs, ended))
 	}
 	for _, name := range []schema.CollectionName{"orders", "carts"} {
 		for _, i := range []int{0, 4 * n} {
@@ -238,6 +218,30 @@ func TestPruneAndCompact(t *testing.T) {
 	if pruned, err := s.Prune(context.Background(), last+1); pruned || err != nil {
 		t.Errorf("it was pruned twice (%v)", err)
 	}
+}
+
+// eventually reports whether markers are in files of the projection, or are not, within a while:
+// Pebble replaces files in the background.
+func eventually(t *testing.T, fs vfs.FS, markers []string, there bool) bool {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if len(places(t, fs, markers)) > 0 == there {
+			return true
+		}
+	}
+	return false
+}
+
+// places returns the files that have a marker.
+func places(t *testing.T, fs vfs.FS, markers []string) (found []string) {
+	for name, content := range filesOf(t, fs) {
+		for _, marker := range markers {
+			// Snappy keeps the half of a marker that no other marker has.
+			if half := marker[10:]; bytes.Contains(content, []byte(half)) {
+				found = append(found, name+": "+half)
+			}
+		}
+	}
+	return found
 }
 
 // filesOf returns the contents of the projection's files by name, except those that

@@ -27,11 +27,7 @@ func TestTouches(t *testing.T) {
 	large := strings.Repeat("x", 3*headWhole)
 	bodies := map[string]string{"small": `{"id":"small","n":1}`, "large": `{"id":"large","n":1,"x":"` + large + `"}`}
 	last, content := map[string]schema.Version{}, map[string]schema.Version{}
-	for _, name := range []string{"plain", "indexed"} {
-		properties := `{"defaultTtl":100}`
-		if name == "indexed" {
-			properties = `{"defaultTtl":100,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`
-		}
+	for name, properties := range map[string]string{"plain": `{"defaultTtl":100}`, "indexed": `{"defaultTtl":100,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`} {
 		l.collection(schema.CollectionCreated, name, properties)
 		for id, body := range bodies {
 			last[name+"/"+id] = l.created(name, id, body)

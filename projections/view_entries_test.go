@@ -2,6 +2,7 @@ package projections
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,30 @@ import (
 
 func valueKey(v string) []byte { return values.AppendKey(nil, values.Value(v)) }
 
+// indexRow is an entry of an index, as its document's value is.
+type indexRow struct {
+	key   []byte
+	id    string
+	whole bool
+}
+
+// drawRows creates documents with a value at /n, between others, and returns the entries of an
+// index of it, in order.
+func drawRows(t *rapid.T, l *logbook, value *rapid.Generator[string]) (rows []indexRow) {
+	for i, v := range rapid.SliceOfN(value, 0, 20).Draw(t, "values") {
+		id := fmt.Sprint(i * 7 % 20)
+		body := fmt.Sprintf(`{"id":%q,"before":1,"past":1}`, id)
+		if v != "" {
+			body = fmt.Sprintf(`{"id":%q,"n":%s,"past":1}`, id, v)
+		}
+		l.created("orders", id, body)
+		key, whole := values.AppendKeyPrefix(nil, values.Value(v), MaxValueKeyBytes)
+		rows = append(rows, indexRow{key, id, whole})
+	}
+	slices.SortFunc(rows, func(a, b indexRow) int { return cmp.Or(bytes.Compare(a.key, b.key), strings.Compare(a.id, b.id)) })
+	return rows
+}
+
 // TestEntries: a range has the entries of the documents whose values are in it, in
 // order, from either end and from any entry.
 func TestEntries(t *testing.T) {
@@ -28,28 +53,7 @@ func TestEntries(t *testing.T) {
 		s, l := openIn(t, vfs.NewMem()), &logbook{now: 1000}
 		defer s.Close()
 		l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/before", "/n", "/past"))
-		type row struct {
-			key   []byte
-			id    string
-			whole bool
-		}
-		var rows []row
-		for i, v := range rapid.SliceOfN(value, 0, 20).Draw(t, "values") {
-			id := fmt.Sprint(i * 7 % 20)
-			body := fmt.Sprintf(`{"id":%q,"before":1,"past":1}`, id)
-			if v != "" {
-				body = fmt.Sprintf(`{"id":%q,"n":%s,"past":1}`, id, v)
-			}
-			l.created("orders", id, body)
-			key, whole := values.AppendKeyPrefix(nil, values.Value(v), MaxValueKeyBytes)
-			rows = append(rows, row{key, id, whole})
-		}
-		slices.SortFunc(rows, func(a, b row) int {
-			if c := bytes.Compare(a.key, b.key); c != 0 {
-				return c
-			}
-			return strings.Compare(a.id, b.id)
-		})
+		rows := drawRows(t, l, value)
 		catchUp(t, s, l)
 		v := view(t, s, "orders")
 		defer v.Close()
@@ -64,7 +68,7 @@ func TestEntries(t *testing.T) {
 		}
 		lower, upper := bound("lower"), bound("upper")
 		cut := func(key []byte) []byte { return key[:min(len(key), MaxValueKeyBytes)] }
-		var in []row
+		var in []indexRow
 		for _, r := range rows {
 			// A cut bound includes all keys that equal its cut.
 			if bytes.Compare(r.key, cut(lower)) >= 0 && (upper == nil || bytes.Compare(r.key, upper) < 0) {
