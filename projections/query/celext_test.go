@@ -81,6 +81,8 @@ func TestIndexesBesideFunctions(t *testing.T) {
 		"math.least(doc.n, 3, doc.m) == 3 || doc.n == 1":               "null 20 1",
 		"doc.s.lowerAscii() == 'a,7'":                                  "null 20 2",
 		"doc.s.startsWith('A,7') && math.bitAnd(doc.n, 16) == 16":      "/s 2 1",
+		"doc.n >= 0 && doc.s >= 'A,9'":                                 "/s 2 2", // the fewest entries
+		"doc.s >= 'A,0' && doc.n >= 18":                                "/n 2 2",
 		"doc.n == math.abs(-7)":                                        "null 20 1",
 		"doc.n in [7, 8] && !math.isNaN(doc.n) && doc.s.trim() != 'x'": "/n 2 2",
 	} {
