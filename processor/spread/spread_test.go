@@ -151,96 +151,124 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestDay: sixteen databases on four processes for a day planned every two seconds.
-// A process dies every two hours and comes back ten minutes later. Writers move only then,
-// about as many as must, the shares are even within a minute, each database has two copies
-// then, and nothing moves while nothing changes.
+// spreadDay is a day of sixteen databases on four processes.
+type spreadDay struct {
+	t        *testing.T
+	all      []Process
+	dbs      []schema.DatabaseName
+	up       map[string]time.Duration // since when; missing while it is dead
+	now      Writers
+	copies   map[schema.DatabaseName][]string
+	term     map[schema.DatabaseName]time.Duration
+	changed  time.Duration // the last time that a process died or came back
+	moves    int
+	takeOver int
+}
+
+const dayLease = 5 * time.Second
+
+// TestDay: sixteen databases on four processes for a day, planned every two seconds while
+// anything changes. A process dies every two hours and comes back ten minutes later. Writers
+// move only then, about as many as must, the shares are even within a minute, each database
+// has two copies then, and nothing moves while nothing changes.
 func TestDay(t *testing.T) {
-	const lease, taken, day = 5 * time.Second, 10 * time.Second, 24 * time.Hour
-	all, dbs := processes(4, databases(16)), databases(16)
-	up := make(map[string]time.Duration) // since when; missing while it is dead
-	for _, p := range all {
-		up[p.ID] = -time.Hour
+	dbs := databases(16)
+	d := &spreadDay{t: t, all: processes(4, dbs), dbs: dbs, up: make(map[string]time.Duration), now: make(Writers),
+		copies: make(map[schema.DatabaseName][]string), term: make(map[schema.DatabaseName]time.Duration)}
+	for _, p := range d.all {
+		d.up[p.ID] = -time.Hour
 	}
-	now := make(Writers)
-	copies, term := make(map[schema.DatabaseName][]string), make(map[schema.DatabaseName]time.Duration)
-	var changed time.Duration // the last time that a process died or came back
-	moves, takeovers := 0, 0
-	for at := time.Duration(0); at < day; at += 2 * time.Second {
-		switch victim := all[int(at/(2*time.Hour))%4].ID; at % (2 * time.Hour) {
-		case time.Hour:
-			delete(up, victim)
-			changed = at
-		case time.Hour + 10*time.Minute:
-			up[victim] = at
-			changed = at
-		}
-		dead := func(id string) bool { _, lives := up[id]; return !lives }
-		var members []Process // as announced: a dead one is heard of for two leases
-		for _, p := range all {
-			if !dead(p.ID) || at-changed < 2*lease {
-				members = append(members, p)
-			}
-		}
-		for _, db := range dbs {
-			if dead(now[db]) && at-changed >= lease { // a copy takes the lease
-				now[db] = ""
-				if i := slices.IndexFunc(copies[db], func(id string) bool { return !dead(id) }); i >= 0 {
-					now[db], term[db] = copies[db][i], at
-					takeovers++
-				}
-			}
-		}
-		plan := Plan(members, now, 2)
-		duties := make(map[string][]Duty)
-		for _, db := range dbs {
-			var standings []Standing
-			for id, since := range up {
-				standings = append(standings, Standing{Process: id, Writes: true, Copy: slices.Contains(copies[db], id), Age: at - since})
-			}
-			if Covered(standings, plan[db].Copies) {
-				copies[db] = nil // of those that the plan does not name
-			}
-			for _, id := range plan[db].Copies {
-				if !slices.Contains(copies[db], id) && !dead(id) {
-					copies[db] = append(copies[db], id)
-				}
-			}
-			if w := now[db]; !dead(w) {
-				duties[w] = append(duties[w], Duty{Database: db, Share: plan[db], Standings: standings, Term: at - term[db]})
-			} else if w == "" && len(copies[db]) > 0 {
-				now[db] = copies[db][0]
-			}
-		}
-		for id, of := range duties {
-			if move, ok := Next(id, of, lease); ok {
-				now[move.Database], term[move.Database] = move.To, at
-				moves++
-				if at > time.Minute && at-changed > time.Minute {
-					t.Fatalf("%s: %+v, and nothing has changed for %s", at, move, at-changed)
-				}
-			}
-		}
-		if at-changed < time.Minute {
-			continue
-		}
-		writes := make(map[string]int)
-		for _, db := range dbs {
-			writes[now[db]]++
-			if len(plan[db].Copies) != 2 || plan[db].Copies[0] != now[db] {
-				t.Fatalf("%s: %s is written by %s, its copies are %q", at, db, now[db], plan[db].Copies)
-			}
-		}
-		for id, n := range writes {
-			if dead(id) || n > (16+len(up)-1)/len(up) {
-				t.Fatalf("%s: %q writes %d databases", at, id, n)
-			}
+	for at := time.Duration(0); at < 24*time.Hour; {
+		d.step(at)
+		if at += 2 * time.Second; at-d.changed > 2*time.Minute {
+			at = at.Truncate(time.Minute) + time.Minute
 		}
 	}
-	t.Logf("%d take-overs, %d moves", takeovers, moves)
+	t.Logf("%d take-overs, %d moves", d.takeOver, d.moves)
 	// Twelve deaths of a process with four databases: 48 take-overs, and as many moves
 	// that give it four again; and those that make three shares of what it left.
-	if takeovers != 48 || moves > 2*48 {
-		t.Errorf("%d take-overs and %d moves", takeovers, moves)
+	if d.takeOver != 48 || d.moves > 2*48 {
+		t.Errorf("%d take-overs and %d moves", d.takeOver, d.moves)
+	}
+}
+
+func (d *spreadDay) dead(id string) bool { _, lives := d.up[id]; return !lives }
+
+func (d *spreadDay) step(at time.Duration) {
+	switch victim := d.all[int(at/(2*time.Hour))%4].ID; at % (2 * time.Hour) {
+	case time.Hour:
+		delete(d.up, victim)
+		d.changed = at
+	case time.Hour + 10*time.Minute:
+		d.up[victim], d.changed = at, at
+	}
+	var members []Process // as announced: a dead one is heard of for two leases
+	for _, p := range d.all {
+		if !d.dead(p.ID) || at-d.changed < 2*dayLease {
+			members = append(members, p)
+		}
+	}
+	for _, db := range d.dbs {
+		if d.dead(d.now[db]) && at-d.changed >= dayLease { // a copy takes the lease
+			d.now[db] = ""
+			if i := slices.IndexFunc(d.copies[db], func(id string) bool { return !d.dead(id) }); i >= 0 {
+				d.now[db], d.term[db] = d.copies[db][i], at
+				d.takeOver++
+			}
+		}
+	}
+	plan := Plan(members, d.now, 2)
+	for id, of := range d.duties(at, plan) {
+		if move, ok := Next(id, of, dayLease); ok {
+			d.now[move.Database], d.term[move.Database] = move.To, at
+			d.moves++
+			if at > time.Minute && at-d.changed > time.Minute {
+				d.t.Fatalf("%s: %+v, and nothing has changed for %s", at, move, at-d.changed)
+			}
+		}
+	}
+	if at-d.changed >= time.Minute {
+		d.even(at, plan)
+	}
+}
+
+// duties begins and ends copies as planned, and returns the duties of each writer.
+func (d *spreadDay) duties(at time.Duration, plan map[schema.DatabaseName]Share) map[string][]Duty {
+	duties := make(map[string][]Duty)
+	for _, db := range d.dbs {
+		var standings []Standing
+		for id, since := range d.up {
+			standings = append(standings, Standing{Process: id, Writes: true, Copy: slices.Contains(d.copies[db], id), Age: at - since})
+		}
+		if Covered(standings, plan[db].Copies) {
+			d.copies[db] = nil // of those that the plan does not name
+		}
+		for _, id := range plan[db].Copies {
+			if !slices.Contains(d.copies[db], id) && !d.dead(id) {
+				d.copies[db] = append(d.copies[db], id)
+			}
+		}
+		if w := d.now[db]; !d.dead(w) {
+			duties[w] = append(duties[w], Duty{Database: db, Share: plan[db], Standings: standings, Term: at - d.term[db]})
+		} else if w == "" && len(d.copies[db]) > 0 {
+			d.now[db] = d.copies[db][0]
+		}
+	}
+	return duties
+}
+
+// even checks the shares of the processes that live.
+func (d *spreadDay) even(at time.Duration, plan map[schema.DatabaseName]Share) {
+	writes := make(map[string]int)
+	for _, db := range d.dbs {
+		writes[d.now[db]]++
+		if len(plan[db].Copies) != 2 || plan[db].Copies[0] != d.now[db] {
+			d.t.Fatalf("%s: %s is written by %s, its copies are %q", at, db, d.now[db], plan[db].Copies)
+		}
+	}
+	for id, n := range writes {
+		if d.dead(id) || n > (len(d.dbs)+len(d.up)-1)/len(d.up) {
+			d.t.Fatalf("%s: %q writes %d databases", at, id, n)
+		}
 	}
 }
