@@ -1,6 +1,3 @@
 package clock
 
-const (
-	FollowRate = followRate
-	Recheck    = recheck
-)
+const Recheck = recheck

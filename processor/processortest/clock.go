@@ -20,9 +20,7 @@ type Clock struct {
 
 	mu      sync.Mutex
 	off     time.Duration // offset ahead of the right time
-	rate    float64       // seconds that it gains per second
-	since   time.Time     // start of rate
-	Stands  time.Time     // the frozen time; zero if the clock runs
+	stands  time.Time     // the frozen time; zero if the clock runs
 	pausing time.Time     // start of the machine's suspension; zero if it is not suspended
 	paused  time.Duration // time suspended, which elapsed time leaves out
 	reading int           // number of reads
@@ -30,7 +28,7 @@ type Clock struct {
 
 // NewClock returns a clock that is right.
 func NewClock() *Clock {
-	return &Clock{began: time.Now(), since: time.Now()}
+	return &Clock{began: time.Now()}
 }
 
 // Read implements clock.Clock.
@@ -51,11 +49,10 @@ func (c *Clock) now() time.Time {
 
 // wall returns what the clock shows. The caller holds mu.
 func (c *Clock) wall() time.Time {
-	if !c.Stands.IsZero() {
-		return c.Stands
+	if !c.stands.IsZero() {
+		return c.stands
 	}
-	now := c.now()
-	return now.Add(c.off + time.Duration(c.rate*float64(now.Sub(c.since))))
+	return c.now().Add(c.off)
 }
 
 // Readings returns the number of reads.
@@ -72,27 +69,21 @@ func (c *Clock) Ahead() time.Duration {
 	return time.Until(c.wall())
 }
 
-// Set sets the clock to an offset from the right time.
-func (c *Clock) Set(ahead time.Duration) { c.change(ahead, 0) }
-
-// Step moves the clock by an amount.
-func (c *Clock) Step(by time.Duration) { c.change(c.Ahead()+by, 0) }
-
-// Drift makes the clock gain rate seconds per second.
-func (c *Clock) Drift(rate float64) { c.change(c.Ahead(), rate) }
-
-// change sets offset and rate from now on, and lets a frozen clock run.
-func (c *Clock) change(ahead time.Duration, rate float64) {
+// Set sets the clock to an offset from the right time, and lets a frozen one run.
+func (c *Clock) Set(ahead time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.off, c.rate, c.since, c.Stands = ahead, rate, time.Now(), time.Time{}
+	c.off, c.stands = ahead, time.Time{}
 }
+
+// Step moves the clock by an amount.
+func (c *Clock) Step(by time.Duration) { c.Set(c.Ahead() + by) }
 
 // Freeze stops the clock.
 func (c *Clock) Freeze() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.Stands = c.wall()
+	c.stands = c.wall()
 }
 
 // Pause stops both of the machine's clocks for d, as a suspension does.
