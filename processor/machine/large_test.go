@@ -206,6 +206,10 @@ func TestRejectionWaitsForLog(t *testing.T) {
 			t.Errorf("refused because of event %d the batch is %+v (%v)", made.Seq, o, err)
 		}
 	}
+	m.Take()
+	if err := m.Commit(m.Seq()); err != nil || len(m.overlay.messages) > 0 {
+		t.Errorf("%d ids of folded events are held in memory (%v)", len(m.overlay.messages), err)
+	}
 }
 
 // TestEarlierEntryRearmsQueue: an armed queue, of expiries or of warnings, fires for an

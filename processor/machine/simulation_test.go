@@ -2,13 +2,10 @@ package machine
 
 import (
 	"bytes"
-	"encoding/json"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/lapsedb/lapse/internal/model"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -74,53 +71,4 @@ func (l *eventList) Event(seq uint64) (*schema.Event, error) {
 		return nil, nil
 	}
 	return (*l)[seq-1], nil
-}
-
-// FuzzSimulation: any mutations, one per line, make a log that the model accepts.
-func FuzzSimulation(f *testing.F) {
-	f.Add([]byte(`{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}
-{"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"c","id":"a","body":{"ttl":5}}
-{"at":"2015-05-17T10:05:07Z","op":"document.patch","collection":"c","id":"a","body":{"ttl":null}}
-{"at":"2015-05-17T10:05:08Z","op":"collection.replace","collection":"c","body":{"defaultTtl":1}}
-{"at":"2015-05-17T10:05:20Z","op":"document.create","collection":"c","id":"a","ifMatch":"2","body":{}}
-{"at":"2015-05-17T10:05:20Z","op":"document.delete","collection":"c","id":"a"}
-{"at":"2015-05-17T10:06:20Z","op":"collection.delete","collection":"c"}
-{"at":"2015-05-17T10:06:20Z","op":"collection.create","collection":"c","body":{"defaultTtl":60,"warnBefore":9}}
-{"at":"2015-05-17T10:06:21Z","op":"document.create","collection":"c","id":"a","body":{}}`))
-	f.Fuzz(func(t *testing.T, input []byte) {
-		if len(input) > 64<<10 {
-			return
-		}
-		var log []*schema.Event
-		s, err := NewSimulation(func(e *schema.Event) error {
-			again := *e
-			again.Body = append([]byte(nil), e.Body...)
-			log = append(log, &again)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.SplitSeq(string(input), "\n") {
-			at, mutation, err := schema.ParseMutationLine([]byte(line))
-			if err != nil || at.UnixMilli() < s.Time() {
-				continue
-			}
-			mutation.Recorded = true
-			if _, err := s.Mutate(at.UnixMilli(), mutation); err != nil {
-				t.Fatalf("%q: %v", line, err)
-			}
-		}
-		if err := s.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		for i, e := range log {
-			if e.Seq != uint64(i)+1 || !json.Valid(e.AppendJSON(nil)) {
-				t.Fatalf("event %d: %s", i+1, e.AppendJSON(nil))
-			}
-		}
-		if _, err := model.Of(told(log...)); err != nil {
-			t.Fatal(err)
-		}
-	})
 }

@@ -48,7 +48,7 @@ var small = []string{
 	`{"op":"patch","id":"%d","body":{"_":1},"ifMatch":"1"}`,
 }
 
-const workDocuments, workBytes = 30, 1 << 20
+const workDocuments, workBytes = 20, 1 << 20
 
 // workMachine returns a machine with large documents in orders, due if they are overdue.
 func workMachine(t *testing.T, overdue bool) (*Machine, *counting) {
@@ -80,7 +80,7 @@ func TestBatchInPieces(t *testing.T) {
 			for _, atomic := range []bool{false, true} {
 				name := fmt.Sprintf("%s overdue=%t atomic=%t", operation, overdue, atomic)
 				var operations []string
-				for i := range 3 * workDocuments {
+				for i := range 2 * workDocuments {
 					operations = append(operations, fmt.Sprintf(operation, i%workDocuments))
 				}
 				run := NewBatchRun(parseBatch(t, atomic, strings.Join(operations, ",")), math.MaxInt)

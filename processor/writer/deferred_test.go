@@ -194,7 +194,7 @@ func TestRestoreDefers(t *testing.T) {
 }
 
 // TestChangeLetsOthersGo: while a change of a collection expires its due documents, mutations
-// of others are decided at once, those of that collection after it.
+// and changes of others are decided at once, mutations of that collection after it.
 func TestChangeLetsOthersGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -222,6 +222,9 @@ func TestChangeLetsOthersGo(t *testing.T) {
 		meanwhile := 0
 		for b.round(-1, true); len(b.changes) > 0; meanwhile++ {
 			answered := len(got)
+			if meanwhile == 1 {
+				b.propose("collection.replace.other", `{"previousImages":false}`, note("aside"))
+			}
 			b.propose(fmt.Sprintf("document.create.other.d%d", meanwhile), "{}", note("other"))
 			b.round(-1, true)
 			if len(got) == answered {
@@ -230,6 +233,9 @@ func TestChangeLetsOthersGo(t *testing.T) {
 		}
 		b.round(-1, true)
 		change := slices.Index(got, "change 200")
+		if aside := slices.Index(got, "aside 200"); aside < 0 || aside > change {
+			t.Errorf("the change of another collection waits: %q", got)
+		}
 		if meanwhile < 3 || got[0] != "due 200" || change < 3 || slices.Index(got, "late 201") != change+1 {
 			t.Errorf("%d are decided meanwhile: %q", meanwhile, got)
 		}
