@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -254,7 +255,8 @@ func TestLocalLastYear(t *testing.T) {
 	}
 }
 
-// TestForecastLimitsOfLocal: a forecast ends at its time limit, and with its context.
+// TestForecastLimitsOfLocal: a forecast ends at its limits of time and documents, and with its
+// context.
 func TestForecastLimitsOfLocal(t *testing.T) {
 	l, err := offline.NewLocal(0)
 	must(t, err)
@@ -266,6 +268,19 @@ func TestForecastLimitsOfLocal(t *testing.T) {
 	l.Limit(query.Limits{Time: 1})
 	if _, err := l.Forecast(t.Context(), 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrTimeout) {
 		t.Errorf("without time: %v", err)
+	}
+	_, err = l.Request("collection.create.d", nil, []byte(`{"defaultTtl":-1}`))
+	must(t, err)
+	for i := range 400 {
+		_, err = l.Request(fmt.Sprint("document.create.d.", i), nil, fmt.Appendf(nil, `{"ttl":%d}`, 1000+i))
+		must(t, err)
+	}
+	l.Limit(query.Limits{Time: time.Minute, Scanned: 20})
+	if _, err := l.Forecast(t.Context(), 0, "d", []byte(`{"next":1500,"bucket":50}`)); !errors.Is(err, schema.ErrTooLarge) || !strings.Contains(err.Error(), "more than 200 documents: ask for a shorter next") {
+		t.Errorf("of too many documents: %v", err)
+	}
+	if f, err := l.Forecast(t.Context(), 0, "d", []byte(`{"next":1100,"bucket":50}`)); err != nil || !bytes.Contains(f, []byte(`"documents":400`)) {
+		t.Errorf("of some of them: %s, %v", f, err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

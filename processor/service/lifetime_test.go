@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,65 +99,6 @@ func TestHoldHeaders(t *testing.T) {
 		}
 		w.Refused(400, "bad_request", "document.hold.c.a", `{"reason":"`+strings.Repeat("x", 1025)+`"}`)
 	})
-}
-
-// TestDeadlinesInQueries: a query returns _deadline, _rule and _hold on request, whatever
-// select says, even if the content has members of these names.
-func TestDeadlinesInQueries(t *testing.T) {
-	w := processortest.New(t)
-	w.Want(201, "collection.create.c", `{"defaultTtl":-1}`)
-	w.Want(201, "collection.create.d", `{"defaultTtl":60}`)
-	ts := w.TS(w.Want(201, "document.create.c.a", `{"n":1,"ttl":500,"_deadline":"mine"}`))
-	w.Want(201, "document.create.c.b", `{"n":2,"_rule":"mine","_hold":"mine"}`)
-	w.Want(201, "document.create.d.c", `{}`)
-	w.Want(200, "document.hold.d.c", `{"reason":"case \"5\""}`)
-	for query, want := range map[string]string{
-		`{"deadlines":true,"select":["/n"]}`:                            `{"documents":[{"n":1,"_deadline":D,"_rule":"document"},{"n":2,"_deadline":null}]}`,
-		`{"deadlines":true,"select":["/none"],"where":"doc.n==1"}`:      `{"documents":[{"_deadline":D,"_rule":"document"}]}`,
-		`{"deadlines":true,"select":["/_deadline","/id"],"limit":1000}`: `{"documents":[{"id":"a","_deadline":D,"_rule":"document"},{"id":"b","_deadline":null}]}`,
-		`{"deadlines":false,"select":["/_deadline"]}`:                   `{"documents":[{"_deadline":"mine"},{}]}`,
-		`{"deadlines":true,"count":true}`:                               `{"count":2}`,
-	} {
-		got := strings.ReplaceAll(string(w.Want(200, "query.c", query).Body), strconv.FormatInt(ts+500, 10), "D")
-		if got != want {
-			t.Errorf("%s: %s, want %s", query, got, want)
-		}
-	}
-	w.Refused(400, "bad_request", "query.c", `{"deadlines":1}`)
-	if got, want := string(w.Want(200, "query.d", `{"deadlines":true,"select":["/id"]}`).Body), `{"documents":[{"id":"c","_deadline":null,"_hold":"case \"5\""}]}`; got != want {
-		t.Errorf("held: %s, want %s", got, want)
-	}
-}
-
-// TestLifetimesInBatches: a result about one live document says of its deadline and hold what
-// the headers of a reply would, be the batch decided or only read.
-func TestLifetimesInBatches(t *testing.T) {
-	w := processortest.New(t)
-	w.Want(201, "collection.create.c", `{"defaultTtl":500}`)
-	seconds := regexp.MustCompile(`"(_ts|_etag|deadline)":"?\d+"?`)
-	batch := func(operations string) string {
-		return seconds.ReplaceAllString(string(w.Want(200, "batch.c", `{"operations":[`+operations+`]}`).Body), `"$1":N`)
-	}
-	got := batch(`{"op":"upsert","id":"a","body":{}},{"op":"create","id":"b","body":{"ttl":60}},{"op":"create","id":"c","body":{"ttl":-1}},` +
-		`{"op":"touch","id":"b"},{"op":"hold","id":"a","body":{"reason":"r"}},{"op":"create","id":"d","body":{}},{"op":"hold","id":"d"},` +
-		`{"op":"get","id":"a"},{"op":"release","id":"d"},{"op":"delete","id":"c"},{"op":"get","id":"c"}`)
-	want := `{"results":[{"code":201,"body":{"id":"a","_ts":N,"_etag":N},"deadline":N,"rule":"collection"},` +
-		`{"code":201,"body":{"id":"b","ttl":60,"_ts":N,"_etag":N},"deadline":N,"rule":"document"},` +
-		`{"code":201,"body":{"id":"c","ttl":-1,"_ts":N,"_etag":N}},` +
-		`{"code":200,"body":{"id":"b","_ts":N,"_etag":N},"deadline":N,"rule":"document"},` +
-		`{"code":200,"body":{"id":"a","held":true,"reason":"r"},"hold":"r"},` +
-		`{"code":201,"body":{"id":"d","_ts":N,"_etag":N},"deadline":N,"rule":"collection"},` +
-		`{"code":200,"body":{"id":"d","held":true,"reason":""},"hold":""},` +
-		`{"code":200,"body":{"id":"a","_ts":N,"_etag":N},"hold":"r"},` +
-		`{"code":200,"body":{"id":"d","held":false},"deadline":N,"rule":"collection"},` +
-		`{"code":204},`
-	if !strings.HasPrefix(got, want) || !strings.Contains(got[len(want):], `{"code":404,`) || strings.Contains(got[len(want):], "rule") {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	got = batch(`{"op":"get","id":"a"},{"op":"get","id":"b"},{"op":"get","id":"c"}`)
-	if want := `{"results":[{"code":200,"body":{"id":"a","_ts":N,"_etag":N},"hold":"r"},{"code":200,"body":{"id":"b","ttl":60,"_ts":N,"_etag":N},"deadline":N,"rule":"document"},{"code":404,`; !strings.HasPrefix(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
 }
 
 // TestDueQueries: a due query pages through documents in order of deadline and id, by

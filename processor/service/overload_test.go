@@ -98,6 +98,10 @@ func TestFlood(t *testing.T) {
 			t.Errorf("they were refused after %s", passed)
 		}
 		w.Want(404, "document.get.c.0", "")
+		for tail, body := range map[string]string{"document.delete.c.a": "", "collection.delete.c": "", "collection.create.d": "",
+			"batch.c": `{"operations":[{"op":"upsert","id":"a","body":{}}]}`} {
+			w.Refused(429, "overloaded", tail, body)
+		}
 		release()
 		if all := c.wait(); all[201] != places || all[429] != requests-places {
 			t.Errorf("at the end: %v", all)
@@ -110,7 +114,7 @@ func TestFlood(t *testing.T) {
 // TestFloodOfBytes: request bodies are bounded by bytes, and small requests still find
 // room.
 func TestFloodOfBytes(t *testing.T) {
-	const size, fit = 1 << 20, service.MaxHeldBytes >> 20
+	const size, fit = 1 << 20, 16
 	processortest.Bubble(t, func(w *processortest.Wire) {
 		w.Want(201, "collection.create.c", "")
 		w.Want(201, "document.create.c.a", "{}")
@@ -133,11 +137,11 @@ func TestFloodOfBytes(t *testing.T) {
 		if n := now[429]; n < 100 || n > 102 || len(now) != 1 {
 			t.Errorf("%d bodies of 1 MiB fit: %v", fit, now)
 		}
-		if held := w.Inside().Service.Held.Load(); held > service.MaxHeldBytes+8<<20 {
+		if held := w.Inside().Service.Held.Load(); held > (fit+8)<<20 {
 			t.Errorf("%d bytes are held", held)
 		}
 		// A body, and the document made of it.
-		if more := stress.Heap() - before; more > 3*service.MaxHeldBytes {
+		if more := stress.Heap() - before; more > 3*fit<<20 {
 			t.Errorf("the heap is %d MiB larger", more>>20)
 		}
 		w.Want(200, "document.get.c.a", "")
@@ -152,7 +156,7 @@ func TestFloodOfBytes(t *testing.T) {
 		release()
 		c.wait()
 		w.Idle()
-	})
+	}, func(o *processor.Options) { o.HeldBytes = fit << 20 })
 }
 
 // occupy keeps workers of a lane busy, with one client for each, until let closes.
@@ -212,7 +216,7 @@ func TestFloodOfReads(t *testing.T) {
 // TestMutationsQueuedWhileDown: however many mutations wait at the start, few of them are
 // in memory at a time, and requests are answered before the last mutation.
 func TestMutationsQueuedWhileDown(t *testing.T) {
-	mutations := stress.Pick(10_000, 1_000_000)
+	mutations := stress.Pick(3_000, 1_000_000)
 	w := processortest.New(t)
 	w.Want(201, "collection.create.c", "")
 	w.Want(201, "document.create.c.a", "{}")

@@ -14,57 +14,12 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/answer"
-	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/processor/processortest"
 	"github.com/lapsedb/lapse/processor/service"
-	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/harness"
 )
-
-// TestOverloaded: a request that does not fit a full queue is refused at once, and queued
-// ones are still answered.
-func TestOverloaded(t *testing.T) {
-	w := processortest.New(t, func(o *processor.Options) { o.Queue, o.Workers = 1, 1 })
-	w.Want(201, "collection.create.c", "")
-	w.Want(201, "document.create.c.a", "{}")
-	overloaded := func(why string, tails ...string) {
-		t.Helper()
-		for _, tail := range tails {
-			body := ""
-			switch tail {
-			case "document.upsert.c.a":
-				body = "{}"
-			case "batch.c":
-				body = `{"operations":[{"op":"upsert","id":"a","body":{}}]}`
-			}
-			if r := w.Refused(429, "overloaded", tail, body); !strings.Contains(r.Message, "later") {
-				t.Errorf("%s: %s says %q", why, tail, r.Message)
-			}
-		}
-	}
-
-	answered := make(chan machine.Outcome, 1)
-	release := w.HoldWriter()
-	w.Inside().Writer.Proposals <- &writer.Proposal{Mutation: schema.NewMutation("document.delete.c.a", nil), Done: func(o machine.Outcome) { answered <- o }}
-	overloaded("the writer's queue is full", "document.upsert.c.a", "document.delete.c.a", "collection.delete.c", "collection.create.d", "batch.c")
-	w.Want(200, "document.get.c.a", "")
-	release()
-	if o := <-answered; o.Code != 204 {
-		t.Errorf("the one that waited came out with %+v", o)
-	}
-
-	w.Inside().Service.Config.AllHeld.Add(service.MaxHeldBytes)
-	w.Refused(429, "overloaded", "document.upsert.c.a", `{"x":"`+strings.Repeat("x", service.SmallRequest)+`"}`)
-	w.Want(201, "document.upsert.c.a", "{}")
-	w.Inside().Service.Config.AllHeld.Add(-service.MaxHeldBytes)
-	w.Inside().Service.Wait(service.MaxWaiting)
-	w.Refused(429, "overloaded", "document.get.c.a", "", "Lapse-Min-Seq", "1000000")
-	w.Inside().Service.Wait(-service.MaxWaiting)
-	w.Want(201, "document.create.c.b", "{}")
-}
 
 // TestPanic: a read that panics gets a reply, and so does the next one.
 func TestPanic(t *testing.T) {
@@ -133,63 +88,6 @@ func TestPanicOutsideQueue(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestReplyTooLarge: a reply too large for a message is a 413, and the change that it
-// would report is not made.
-func TestReplyTooLarge(t *testing.T) {
-	w := processortest.New(t)
-	w.Want(201, "collection.create.c", "")
-	large := `{"p":"` + strings.Repeat("x", schema.MaxDocumentBytes-8) + `"}`
-	for _, id := range []string{"a", "b", "c"} {
-		w.Want(201, "document.create.c."+id, large)
-	}
-	w.Want(200, "document.patch.c.a", `{"p":"short"}`)
-	w.Want(200, "document.replace.c.a", large)
-	if r := w.Want(200, "history.c.a", ""); !strings.Contains(string(r.Body), `],"cursor":"`) {
-		t.Errorf("the page has no cursor: %.200s", r.Body)
-	}
-
-	codes := func(r processortest.Reply) (codes []int) {
-		t.Helper()
-		var reply struct{ Results []struct{ Code int } }
-		w.Check(json.Unmarshal(r.Body, &reply))
-		for _, result := range reply.Results {
-			codes = append(codes, result.Code)
-		}
-		return codes
-	}
-	get := `{"op":"get","id":"a"},{"op":"get","id":"b"},{"op":"get","id":"nobody"},{"op":"get","id":"c"}`
-	for name, batch := range map[string]string{
-		"of gets":        `{"operations":[` + get + `]}`,
-		"that mutates":   `{"operations":[` + get + `,{"op":"upsert","id":"s","body":{}}]}`,
-		"that is atomic": `{"atomic":true,"operations":[` + get + `,{"op":"upsert","id":"s","body":{}}]}`,
-	} {
-		if got := fmt.Sprint(codes(w.Want(200, "batch.c", batch))[:4]); got != "[200 413 404 413]" {
-			t.Errorf("a batch %s has the codes %s", name, got)
-		}
-	}
-
-	// Many gets: first their reply is too large, then what they read.
-	r := w.Want(200, "batch.c", `{"operations":[`+strings.TrimSuffix(strings.Repeat(`{"op":"get","id":"b"},`, 100), ",")+`]}`)
-	for text, want := range map[string]int{
-		"reply of the":   machine.MaxBatchBytes/schema.MaxDocumentBytes - 1,
-		"documents of t": 100 - machine.MaxBatchBytes/schema.MaxDocumentBytes,
-	} {
-		if n := strings.Count(string(r.Body), text); n < want-1 || n > want+1 {
-			t.Errorf("%d results have %q, want about %d", n, text, want)
-		}
-	}
-
-	// Small patches with large results.
-	before := w.End()
-	patch := `{"op":"patch","id":"a","body":{"q":null}},{"op":"patch","id":"b","body":{"q":null}}`
-	if got := fmt.Sprint(codes(w.Want(200, "batch.c", `{"atomic":true,"operations":[`+patch+`]}`))); got != "[424 413]" || w.End() != before {
-		t.Errorf("an atomic batch has the codes %s, and the log goes from %d to %d", got, before, w.End())
-	}
-	if got := fmt.Sprint(codes(w.Want(200, "batch.c", `{"operations":[`+patch+`]}`))); got != "[200 413]" || w.End() != before+1 {
-		t.Errorf("a batch has the codes %s, and the log goes from %d to %d", got, before, w.End())
-	}
 }
 
 // TestReplySubjects: a request is served only if its reply subject is an inbox, with any
@@ -277,33 +175,6 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// TestReadYourWrites: a write is visible to any client at the Lapse-Seq of its reply, to
-// gets and to queries by an index.
-func TestReadYourWrites(t *testing.T) {
-	w := processortest.New(t)
-	w.Want(201, "collection.create.c", `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
-	last := uint64(0)
-	for i := range 200 {
-		id := fmt.Sprint(i % 7)
-		r := w.Ask("document.upsert.c."+id, fmt.Sprintf(`{"n":%d}`, i))
-		var document struct {
-			ETag uint64 `json:"_etag,string"`
-		}
-		w.Check(json.Unmarshal(r.Body, &document))
-		if r.Seq < document.ETag || r.Seq < last {
-			t.Fatalf("write %d: Lapse-Seq %d after %d, the document is at %d", i, r.Seq, last, document.ETag)
-		}
-		last = r.Seq
-		got := w.Want(200, "document.get.c."+id, "", "Lapse-Min-Seq", fmt.Sprint(r.Seq))
-		if string(got.Body) != string(r.Body) {
-			t.Fatalf("wrote %s and read %s", r.Body, got.Body)
-		}
-		if a := ask(w, "c", fmt.Sprintf(`,"where":"doc.n == %d"`, i)); a.ids() != id || a.Plan.Index == nil {
-			t.Fatalf("after write %d: %+v", i, a)
-		}
-	}
-}
-
 // TestSeqOfGet: the Lapse-Seq of a get is a sequence at which the document was as in the
 // reply, whatever was folded between the read and the reply.
 func TestSeqOfGet(t *testing.T) {
@@ -338,7 +209,7 @@ func TestSeqOfGet(t *testing.T) {
 
 // TestProjectionInUse: a projection that another processor has open is left alone.
 func TestProjectionInUse(t *testing.T) {
-	w := processortest.New(t)
+	w := processortest.New(t, processortest.OnDisk(t))
 	w.Want(201, "collection.create.c", "")
 	if _, err := processor.Start(w.Ctx(), w.Connections(), w.Options); err == nil || !strings.Contains(err.Error(), "lock") {
 		t.Errorf("opened a second time: %v", err)

@@ -21,7 +21,7 @@ import (
 // the rules for all replies, and no refusal may change the log. The steps are:
 //
 //	request [Header=value …] [arg]  a subject after lapse.main.api., then lines of body;
-//	                                CURSOR is the last cursor of a history
+//	                                CURSOR is the last cursor of a history or query
 //	publish [Header=value …] [arg]  a subject after lapse.main.mutations., then lines of
 //	                                body; judged before the next step
 //	log                             the events since the last log
@@ -45,7 +45,7 @@ type conversation struct {
 	*processortest.Wire
 	clock *processortest.Clock
 	told  uint64 // last sequence shown by log
-	last  string // cursor of a history
+	last  string // cursor of a history or query
 }
 
 func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
@@ -127,7 +127,7 @@ func makeBody(t *testing.T, how, value, line string) string {
 
 // Text that differs from run to run, and the defaults of a collection.
 var (
-	times      = regexp.MustCompile(`"_ts":\d{10}\b`)
+	times      = regexp.MustCompile(`"(_ts|_deadline)":\d{10}\b`)
 	stamps     = regexp.MustCompile(`"(time|logTime|host|pid|offByMs|digest|now|from|until|deadline|residentBytes|heapBytes|cacheBytes|memtableBytes)":("[^"]+"|-?\d+)`)
 	moments    = regexp.MustCompile(`"forMs":\d+,`) // left out where it is 0
 	clocks     = regexp.MustCompile(`(the clock says|ends at) [-0-9T:]+Z`)
@@ -138,7 +138,7 @@ var (
 func shorten(s string) string {
 	s = filling.ReplaceAllStringFunc(s, func(x string) string { return fmt.Sprintf("<%d x>", len(x)) })
 	s = clocks.ReplaceAllString(moments.ReplaceAllString(s, ""), "$1 T")
-	s = stamps.ReplaceAllString(times.ReplaceAllString(s, `"_ts":T`), `"$1":T`)
+	s = stamps.ReplaceAllString(times.ReplaceAllString(s, `"$1":T`), `"$1":T`)
 	return usualParts.Replace(s)
 }
 
@@ -170,7 +170,10 @@ func (s *conversation) showReply(r processortest.Reply) string {
 		}
 		return b.String()
 	}
-	return fmt.Sprintf("%d %s\n", r.Code, shorten(string(r.Body)))
+	if list.Cursor != "" {
+		s.last = list.Cursor
+	}
+	return fmt.Sprintf("%d %s\n", r.Code, strings.Replace(shorten(string(r.Body)), list.Cursor, "", 1))
 }
 
 func (s *conversation) newEvents() string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/processor/processortest"
+	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -31,6 +32,9 @@ func TestExpiredForEveryRequest(t *testing.T) {
 		r := w.Want(200, "batch.c", `{"operations":[{"op":"get","id":"get"},{"op":"get","id":"batch"}]}`)
 		if n := strings.Count(string(r.Body), `"code":404,"error"`); n != 2 {
 			t.Errorf("the batch reads %s", r.Body)
+		}
+		if r := w.Want(200, "forecast.c", `{"defaultTtl":-1}`); !strings.Contains(string(r.Body), `"overdue":7`) {
+			t.Errorf("the forecast is %s", r.Body)
 		}
 		if r := w.Want(200, "collection.get.c", ""); !strings.Contains(string(r.Body), `"documents":0,"bytes":0`) {
 			t.Errorf("the collection is %s", r.Body)
@@ -130,5 +134,10 @@ func TestMinSeq(t *testing.T) {
 		if r := <-answered; r.Code != 200 || r.Seq < now+1 || time.Since(began) > 0 {
 			t.Errorf("%s after %s more", r, time.Since(began))
 		}
+		w.Inside().Service.Wait(service.MaxWaiting)
+		if r := w.Refused(429, "overloaded", "document.get.c.a", "", "Lapse-Min-Seq", "1000000"); !strings.Contains(r.Message, "later") {
+			t.Errorf("where too many wait: %s", r)
+		}
+		w.Inside().Service.Wait(-service.MaxWaiting)
 	})
 }
