@@ -8,9 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"os"
-	"path/filepath"
-
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/processortest"
 	"github.com/lapsedb/lapse/schema"
@@ -151,12 +148,12 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 		w.NoStart("belongs to a deleted log: restore the stream")
 	}
 	// Another log takes its place.
-	kept := filepath.Join(w.Dir, "kept")
-	w.Check(os.Rename(w.Options.Dir, kept))
+	disk := w.Options.Projection.FS
+	w.Check(disk.Rename(w.Options.Dir, "kept"))
 	w.Start()
 	w.Stop()
-	w.Check(os.RemoveAll(w.Options.Dir))
-	w.Check(os.Rename(kept, w.Options.Dir))
+	w.RemoveProjection()
+	w.Check(disk.Rename("kept", w.Options.Dir))
 	w.Start()
 	if !strings.Contains(w.Logs.String(), "another stream") {
 		t.Errorf("nobody was told:\n%s", w.Logs)

@@ -3,22 +3,18 @@ package processortest
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/observe"
-	"github.com/lapsedb/lapse/projections"
 )
 
 // LeaseTTL is that of every crew: a take-over after a failure takes about as long, in the
@@ -80,11 +76,8 @@ func InCrew(t *testing.T, members int, test func(*Crew)) {
 // Stop and Start.
 func (c *Crew) join(i int) *Member {
 	c.T.Helper()
-	m := &Member{Wire: &Wire{T: c.T, Logs: &LogBuffer{}, Options: processor.Options{
-		Dir: "projection", Durability: processor.OS, Version: "1.2.3", Lease: LeaseTTL, Node: fmt.Sprint("node", i),
-		Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
-	}}}
-	m.Options.Logger = slog.New(slog.NewTextHandler(m.Wire.Logs, nil))
+	m := &Member{Wire: newWire(c.T, nil)}
+	m.Options.Lease, m.Options.Node = LeaseTTL, fmt.Sprint("node", i)
 	m.logs.Use(c.Server)
 	m.Services.Use(c.Server)
 	connect := func(as **nats.Conn, user string, through nats.InProcessConnProvider) {

@@ -2,7 +2,6 @@ package processortest
 
 import (
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -11,10 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/test/stress"
 	"github.com/nats-io/nats.go"
 
@@ -144,7 +141,6 @@ func (n *Network) Mend() {
 type Outage struct {
 	*Wire
 	Random *rand.Rand
-	store  string
 	// Networks of the log connection, the service connection and the clients.
 	LogNet, ServiceNet, ClientNet Network
 }
@@ -157,11 +153,8 @@ func InOutage(t *testing.T, durability processor.Durability, test func(*Outage))
 	ForgetTimers()
 	defer ForgetTimers()
 	synctest.Test(t, func(t *testing.T) {
-		o := &Outage{Random: random, store: t.TempDir(), Wire: &Wire{T: t, Logs: &LogBuffer{}, Options: processor.Options{
-			Dir: "projection", Durability: durability, Version: "1.2.3", Node: "node",
-			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
-		}}}
-		o.Options.Logger = slog.New(slog.NewTextHandler(o.Logs, nil))
+		o := &Outage{Random: random, Wire: newWire(t, nil)}
+		o.Options.Durability = durability
 		o.StartServer()
 		var err error
 		for nc, network := range map[**nats.Conn]*Network{&o.Log: &o.LogNet, &o.Service: &o.ServiceNet, &o.Client: &o.ClientNet} {
@@ -177,7 +170,7 @@ func InOutage(t *testing.T, durability processor.Durability, test func(*Outage))
 // the networks reach it.
 func (o *Outage) StartServer() {
 	o.T.Helper()
-	ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: o.store,
+	ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: o.Dir,
 		MaxPayload: 4 << 20, NoSigs: true, NoLog: true, SyncAlways: o.Options.Durability == processor.Fsync})
 	o.Check(err)
 	ns.Start()

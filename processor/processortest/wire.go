@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/url"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -78,14 +77,22 @@ type Wire struct {
 	Monitor      *monitor.Monitor // of Processor
 }
 
-// New starts a processor over an empty store; edit adjusts the options.
+// New starts a processor over an empty store, with its projection in memory, since tests that
+// run at once wait for the disk; edit adjusts the options.
 func New(t testing.TB, edit ...func(*processor.Options)) *Wire {
 	t.Helper()
+	w := newWire(t, edit)
+	w.StartServer()
+	w.Run()
+	return w
+}
+
+func newWire(t testing.TB, edit []func(*processor.Options)) *Wire {
 	w := &Wire{T: t, Dir: t.TempDir(), Logs: &LogBuffer{}}
 	w.Options = processor.Options{
-		Dir:        filepath.Join(w.Dir, "projection"),
+		Dir:        "projection",
 		Durability: processor.OS,
-		Projection: projections.Options{CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
+		Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
 		Logger:     slog.New(observe.LimitLog(slog.NewTextHandler(w.Logs, nil))),
 		Version:    "1.2.3",
 		Node:       "node",
@@ -93,9 +100,13 @@ func New(t testing.TB, edit ...func(*processor.Options)) *Wire {
 	for _, c := range edit {
 		c(&w.Options)
 	}
-	w.StartServer()
-	w.Run()
 	return w
+}
+
+// OnDisk has the projection in a directory of the test, whose files it may damage.
+func OnDisk(t testing.TB) func(*processor.Options) {
+	dir := filepath.Join(t.TempDir(), "projection")
+	return func(o *processor.Options) { o.Dir, o.Projection.FS = dir, vfs.Default }
 }
 
 // Connections returns the processor's connections.
@@ -145,18 +156,7 @@ func Bubble(t *testing.T, test func(*Wire), edit ...func(*processor.Options)) {
 	ForgetTimers()
 	defer ForgetTimers()
 	synctest.Test(t, func(t *testing.T) {
-		w := &Wire{T: t, Dir: t.TempDir(), Logs: &LogBuffer{}}
-		w.Options = processor.Options{
-			Dir:        "projection",
-			Durability: processor.OS,
-			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
-			Logger:     slog.New(observe.LimitLog(slog.NewTextHandler(w.Logs, nil))),
-			Version:    "1.2.3",
-			Node:       "node",
-		}
-		for _, c := range edit {
-			c(&w.Options)
-		}
+		w := newWire(t, edit)
 		w.StartInside(4 << 20)
 		w.Run()
 		test(w)
@@ -546,12 +546,6 @@ func (l *LogBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
-}
-
-// IdToken escapes an id for a subject, independently of lapse's code: it escapes what a
-// URL requires, and then what a subject does.
-func IdToken(id string) string {
-	return strings.NewReplacer("+", "%20", ".", "%2E", "*", "%2A").Replace(url.QueryEscape(id))
 }
 
 // RemoveProjection removes the projection while no processor runs.

@@ -23,19 +23,18 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// damages are kinds of damage to the message file of a snapshot, which begins with the
-// archive and ends with the metadata.
-var damages = map[string]func([]byte) []byte{
-	"a bit of the archive":     flipAt(func(n int) int { return n / 4 }),
-	"a bit of a length":        flipAt(func(n int) int { return 1 }),
-	"a bit of a sequence":      flipAt(func(n int) int { return 4 }),
-	"a bit of a subject":       flipAt(func(n int) int { return 30 }),
-	"a bit of the description": flipAt(func(n int) int { return n - 200 }),
-	"zeros":                    func(b []byte) []byte { clear(b[len(b)/3 : len(b)/2]); return b },
-	"nothing but zeros":        func(b []byte) []byte { clear(b); return b },
-	"cut":                      func(b []byte) []byte { return b[:len(b)/2] },
-	"empty":                    func(b []byte) []byte { return nil },
-	"removed":                  nil,
+// damages are kinds of damage to a file of a snapshot's stream. Its messages begin with the
+// archive and end with the metadata; without meta.inf, the server skips the stream.
+var damages = map[string]struct {
+	file string
+	do   func([]byte) []byte // nil removes it
+}{
+	"a bit of the archive":     {"msgs/1.blk", flipAt(func(n int) int { return n / 4 })},
+	"a bit of the description": {"msgs/1.blk", flipAt(func(n int) int { return n - 200 })},
+	"nothing but zeros":        {"msgs/1.blk", func(b []byte) []byte { clear(b); return b }},
+	"cut":                      {"msgs/1.blk", func(b []byte) []byte { return b[:len(b)/2] }},
+	"removed":                  {"msgs/1.blk", nil},
+	"a bit of meta.inf":        {"meta.inf", flipAt(func(n int) int { return n / 2 })},
 }
 
 func flipAt(place func(size int) int) func([]byte) []byte {
@@ -94,24 +93,13 @@ func withSnapshots(w *processortest.Wire) (newest, older uint64) {
 // projection takes the older one and logs which it skips. The damaged one is listed as
 // not sound and removed when another is made.
 func TestStartWithDamagedSnapshot(t *testing.T) {
-	type file struct {
-		name   string
-		damage func([]byte) []byte
-	}
-	files := map[string]file{
-		"a bit of meta.inf": {"meta.inf", flipAt(func(n int) int { return n / 2 })}, // the server skips the stream
-		"no meta.inf":       {"meta.inf", nil},
-	}
 	for name, damage := range damages {
-		files[name] = file{"msgs/1.blk", damage}
-	}
-	for name, file := range files {
 		t.Run(name, func(t *testing.T) {
 			processortest.Bubble(t, func(w *processortest.Wire) {
 				newest, older := withSnapshots(w)
 				content := w.Content()
 				w.RestartInside(4<<20, func() {
-					damageFile(w, snapshotFile(w, newest, file.name), file.damage)
+					damageFile(w, snapshotFile(w, newest, damage.file), damage.do)
 					w.Check(w.Options.Projection.FS.RemoveAll(w.Options.Dir))
 					w.Logs.Reset()
 				})
@@ -151,38 +139,40 @@ func verifies(w *processortest.Wire, seq uint64, sound bool) {
 // later snapshot requests, and nothing is trimmed on its account.
 func TestDamagedSnapshotIsReplaced(t *testing.T) {
 	// The last message is the metadata, which has replaced the one before it.
-	for what, messages := range map[string]func(last uint64) (from, to uint64){
-		"the first chunk": func(uint64) (uint64, uint64) { return 1, 1 },
-		"the last chunk":  func(last uint64) (uint64, uint64) { return last - 2, last - 2 },
-		"all chunks":      func(last uint64) (uint64, uint64) { return 1, last - 2 },
-		"the description": func(last uint64) (uint64, uint64) { return last, last },
+	for _, c := range []struct {
+		what, found string
+		messages    func(last uint64) (from, to uint64)
+	}{
+		{"the first chunk", "verify", func(uint64) (uint64, uint64) { return 1, 1 }},
+		{"the last chunk", "create", func(last uint64) (uint64, uint64) { return last - 2, last - 2 }},
+		{"all chunks", "round", func(last uint64) (uint64, uint64) { return 1, last - 2 }},
+		{"the description", "create", func(last uint64) (uint64, uint64) { return last, last }},
+		{"the description", "round", func(last uint64) (uint64, uint64) { return last, last }},
 	} {
-		for _, found := range []string{"verify", "create", "round"} {
-			t.Run(what+", found by "+found, func(t *testing.T) {
-				processortest.Bubble(t, func(w *processortest.Wire) {
-					newest, _ := withSnapshots(w)
-					stream := w.Stream(fmt.Sprintf("OBJ_LAPSE_main_SNAPSHOT_%d", newest))
-					from, to := messages(stream.CachedInfo().State.LastSeq)
-					for seq := from; seq <= to; seq++ {
-						w.Check(stream.DeleteMsg(w.Ctx(), seq))
-					}
-					switch found {
-					case "verify":
-						verifies(w, newest, false)
-						fallthrough
-					case "create":
-						w.Want(201, "snapshot.create", "")
-					case "round":
-						_, err := w.Inside().Retention.Refresh(w.Ctx())
-						w.Check(err)
-					}
-					if list := w.SnapshotList(); len(list) != snapshot.KeepSnapshots || list[0].Seq != newest || !list[0].Sound {
-						t.Errorf("there are %+v, want one at %d", list, newest)
-					}
-					verifies(w, newest, true)
-				}, processortest.Retaining(time.Hour*24*30, time.Hour*24))
-			})
-		}
+		t.Run(c.what+", found by "+c.found, func(t *testing.T) {
+			processortest.Bubble(t, func(w *processortest.Wire) {
+				newest, _ := withSnapshots(w)
+				stream := w.Stream(fmt.Sprintf("OBJ_LAPSE_main_SNAPSHOT_%d", newest))
+				from, to := c.messages(stream.CachedInfo().State.LastSeq)
+				for seq := from; seq <= to; seq++ {
+					w.Check(stream.DeleteMsg(w.Ctx(), seq))
+				}
+				switch c.found {
+				case "verify":
+					verifies(w, newest, false)
+					fallthrough
+				case "create":
+					w.Want(201, "snapshot.create", "")
+				case "round":
+					_, err := w.Inside().Retention.Refresh(w.Ctx())
+					w.Check(err)
+				}
+				if list := w.SnapshotList(); len(list) != snapshot.KeepSnapshots || list[0].Seq != newest || !list[0].Sound {
+					t.Errorf("there are %+v, want one at %d", list, newest)
+				}
+				verifies(w, newest, true)
+			}, processortest.Retaining(time.Hour*24*30, time.Hour*24))
+		})
 	}
 }
 

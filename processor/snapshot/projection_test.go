@@ -21,7 +21,7 @@ import (
 // TestProjectionIsACache: whatever happens to the projection files while no processor
 // runs, the next one serves the content of the log.
 func TestProjectionIsACache(t *testing.T) {
-	w := processortest.New(t, func(o *processor.Options) { o.Projection.MemTableBytes = 64 << 10 })
+	w := processortest.New(t, processortest.OnDisk(t), func(o *processor.Options) { o.Projection.MemTableBytes = 64 << 10 })
 	w.Want(201, "collection.create.c", `{"defaultTtl":3600}`)
 	w.Want(201, "collection.create.gone", `{}`)
 	for i := range 600 {
@@ -92,7 +92,7 @@ func TestProjectionIsACache(t *testing.T) {
 // TestDamageFoundLate: a start that finds damage after it has opened the projection folds
 // the log again.
 func TestDamageFoundLate(t *testing.T) {
-	disk, remade := &flipping{FS: vfs.Default}, atomic.Bool{}
+	disk, remade := &flipping{FS: vfs.NewMem()}, atomic.Bool{}
 	w := processortest.New(t, func(o *processor.Options) {
 		o.Projection.FS, o.Projection.MemTableBytes = disk, 64<<10
 		o.Events = func(e observe.Event) {

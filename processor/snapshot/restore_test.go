@@ -3,8 +3,6 @@ package snapshot_test
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -130,8 +128,9 @@ func TestProjectionBehindTheLog(t *testing.T) {
 	w := processortest.New(t)
 	w.Want(201, "collection.create.c", `{}`)
 	w.Stop()
-	old := filepath.Join(w.Dir, "old")
-	w.Check(os.CopyFS(old, os.DirFS(w.Options.Dir)))
+	disk := w.Options.Projection.FS
+	_, err := vfs.Clone(disk, disk, w.Options.Dir, "old")
+	w.Check(err)
 	w.Start()
 	for i := range 10 {
 		w.Want(201, fmt.Sprintf("document.create.c.d%d", i), "{}")
@@ -141,8 +140,8 @@ func TestProjectionBehindTheLog(t *testing.T) {
 	w.Trim(w.SnapshotList()[0].Seq)
 	content := w.Content()
 	w.Stop()
-	w.Check(os.RemoveAll(w.Options.Dir))
-	w.Check(os.Rename(old, w.Options.Dir))
+	w.RemoveProjection()
+	w.Check(disk.Rename("old", w.Options.Dir))
 	w.Start()
 	if got := w.Content(); got != content {
 		t.Errorf("it is\n%s, was\n%s", got, content)
@@ -239,7 +238,7 @@ func TestRestoreSnapshot(t *testing.T) {
 	})
 	t.Run("in use", func(t *testing.T) {
 		w, seq, _ := begin(t)
-		if _, err := restore(w, seq, false); err == nil || !strings.Contains(err.Error(), "lock") {
+		if _, err := restore(w, seq, false); err == nil || !strings.HasPrefix(err.Error(), "projection in ") {
 			t.Errorf("while it is served: %v", err)
 		}
 		w.Want(200, "document.get.c.a", "")
@@ -257,7 +256,7 @@ func TestRestoreSnapshot(t *testing.T) {
 func projectionFiles(w *processortest.Wire) string {
 	w.T.Helper()
 	all := make(map[string][]byte)
-	filesOf(w, vfs.Default, w.Options.Dir, all)
+	filesOf(w, w.Options.Projection.FS, w.Options.Dir, all)
 	return fmt.Sprint(all)
 }
 
