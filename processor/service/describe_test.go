@@ -41,12 +41,9 @@ var beyond = regexp.MustCompile(`^(collection name|the id|ttl |where: |the curso
 // unless no schema can express the fault.
 func refusedToo(w *processortest.Wire, t *testing.T, where, tail, body string, headers []string, r processortest.Reply) {
 	t.Helper()
-	h := make(map[string][]string)
-	for i := 0; i < len(headers); i += 2 {
-		h[headers[i]] = []string{headers[i+1]}
-	}
+	h, twice := schema.OwnHeaders(processortest.Message("", "", headers).Header) // names in any case
 	operation, _ := schema.SplitOperation(tail)
-	if r.Code != 400 || beyond.MatchString(r.Message) || !slices.Contains(schema.OperationNames(nil), operation) {
+	if r.Code != 400 || twice != nil || beyond.MatchString(r.Message) || !slices.Contains(schema.OperationNames(nil), operation) {
 		return
 	}
 	if conform.Request(operation, h, []byte(body)) == nil {

@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -72,75 +71,12 @@ func TestMsgIDsOfAnyBytes(t *testing.T) {
 	w.Want(201, "document.create.c.blank", `{}`, "Nats-Msg-Id", "blank")
 }
 
-// TestHeaderNames: our headers are case-insensitive, in requests and published mutations.
-// Duplicates must have the same value.
-func TestHeaderNames(t *testing.T) {
-	w := processortest.New(t)
-	w.Want(201, "collection.create.c", "")
-	w.Want(201, "document.create.c.a", `{"n":0}`)
-	ask := func(tail, body string, header nats.Header) processortest.Reply {
-		t.Helper()
-		m, err := w.Client.RequestMsg(&nats.Msg{Subject: "lapse.main.api." + tail, Header: header, Data: []byte(body)}, processortest.Patience)
-		w.Check(err)
-		r, err := processortest.ReadReply(m)
-		w.Check(err)
-		return r
-	}
-	cases := []func(string) string{strings.ToLower, strings.ToUpper, func(s string) string { return s[:2] + strings.ToUpper(s[2:]) }}
-	for i, as := range cases {
-		match, id, seq := as("If-Match"), as("Nats-Msg-Id"), as("Lapse-Min-Seq")
-		version := w.Etag("document.get.c.a")
-		for _, c := range []struct {
-			tail, body string
-			header     nats.Header
-			code       int
-		}{
-			{"document.replace.c.a", "{}", nats.Header{match: {"1"}}, 412},
-			{"document.upsert.c.a", "{}", nats.Header{match: {"1"}}, 412},
-			{"document.upsert.c.none", "{}", nats.Header{match: {"1"}}, 404},
-			{"document.patch.c.a", "{}", nats.Header{match: {""}}, 412},
-			{"document.delete.c.a", "", nats.Header{match: {"1"}, "X-Other": {"1"}}, 412},
-			{"collection.replace.c", "", nats.Header{match: {"9"}}, 412},
-			{"collection.delete.c", "", nats.Header{match: {"9"}}, 412},
-			{"document.upsert.c.a", "{}", nats.Header{match: {version, "1"}}, 400},
-			{"document.upsert.c.a", "{}", nats.Header{match: {version}, "iF-mATCH": {"1"}}, 400},
-			{"document.upsert.c.a", "{}", nats.Header{id: {"x"}, "nAts-Msg-Id": {"y"}}, 400},
-			{"document.get.c.a", "", nats.Header{seq: {"0"}, "Lapse-MIN-Seq": {"1"}}, 400},
-			{"document.get.c.a", "", nats.Header{seq: {"x"}}, 400},
-			{"query.c", "", nats.Header{seq: {""}}, 400},
-			{"batch.c", `{"operations":[]}`, nats.Header{match: {"1"}}, 400},
-			{"batch.c", `{"operations":[]}`, nats.Header{id: {"1"}}, 400},
-			{"document.upsert.c.a", `{}`, nats.Header{match: {version, version}, "iF-mATCH": {version}, id: {fmt.Sprint("m", i)}}, 200},
-			{"document.upsert.c.a", `{}`, nats.Header{"Nats-Msg-Id": {fmt.Sprint("m", i)}}, 200}, // repeated
-			{"document.get.c.a", "", nats.Header{seq: {"1"}}, 200},
-		} {
-			before := w.End()
-			if r := ask(c.tail, c.body, c.header); r.Code != c.code {
-				t.Errorf("%s with %q: %s, want %d", c.tail, c.header, r, c.code)
-			}
-			if after := w.End(); c.code >= 400 && after != before {
-				t.Errorf("%s with %q went through: %s", c.tail, c.header, w.Summary(before))
-			}
-		}
-		w.Want(204, "document.delete.c.a", "")
-		w.Want(201, "document.create.c.a", `{"n":0}`)
-
-		before := w.End()
-		w.Publish("document.upsert.c.a", "{}", match, "1")
-		w.Publish("document.delete.c.a", "", match, "1")
-		w.Publish("document.upsert.c.a", "{}", match, "*", "iF-mATCH", "1")
-		w.Judged(w.Publish("document.create.c.a", "{}", id, fmt.Sprint("m", i)))
-		var codes []int
-		for _, e := range w.Events() {
-			if e.Seq > before && e.Type == schema.MutationRejected {
-				var r struct{ Code int }
-				w.Check(json.Unmarshal(e.Body, &r))
-				codes = append(codes, r.Code)
-			}
-		}
-		if fmt.Sprint(codes) != "[412 412 400 400]" || int(w.End()-before) != len(codes) {
-			t.Errorf("with %q mutations of the stream are refused with %v, and the log has %s", match, codes, w.Summary(before))
+// TestHeaderTwice: a header that comes twice has one value; testdata/wire/headers.txt has those
+// whose names differ in case.
+func TestHeaderTwice(t *testing.T) {
+	for again, refused := range map[string]bool{"1": false, "2": true} {
+		if own, fault := schema.OwnHeaders(nats.Header{"If-Match": {"1", again}}); (fault != nil) != refused || own.Get("If-Match") != "1" {
+			t.Errorf("1 and then %s: %v, %v", again, own, fault)
 		}
 	}
-	w.Want(200, "document.get.c.a", "")
 }
