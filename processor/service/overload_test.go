@@ -171,48 +171,6 @@ func occupy(l *service.Lane, workers int, let <-chan struct{}) {
 	}
 }
 
-// TestFloodOfReads: a flood of one class of reads is refused at once beyond its queue,
-// and delays neither a get nor a write.
-func TestFloodOfReads(t *testing.T) {
-	const places = 100
-	processortest.Bubble(t, func(w *processortest.Wire) {
-		w.Want(201, "collection.create.c", "")
-		w.Want(201, "document.create.c.a", "{}")
-		s := w.Inside().Service
-		for lane, tails := range map[*service.Lane][]string{
-			s.Reads():   {"status", "collection.get.c", "collection.list", "history.c.a", "batch.c"},
-			s.Gets():    {"document.get.c.unknown"},
-			s.Queries(): {"query.c", "forecast.c"},
-		} {
-			began := time.Now()
-			let := make(chan struct{})
-			occupy(lane, 3, let)
-			c := newCrowd(w)
-			for n := range 10 * places {
-				body := ""
-				if tails[n%len(tails)] == "batch.c" {
-					body = `{"operations":[{"op":"get","id":"a"}]}`
-				}
-				c.ask(tails[n%len(tails)], []byte(body))
-			}
-			synctest.Wait()
-			if now := c.answered(); now[429] != 9*places || len(now) != 1 {
-				t.Errorf("%v: %d wait of %d: %v", tails, places, c.sent, now)
-			}
-			w.Want(200, "document.get.c.a", "")
-			w.Want(200, "document.upsert.c.a", `{"n":1}`)
-			if passed := time.Since(began); passed != 0 {
-				t.Errorf("%v: they were refused after %s", tails, passed)
-			}
-			close(let)
-			if all := c.wait(); all[200]+all[404] != places {
-				t.Errorf("%v: at the end: %v", tails, all)
-			}
-		}
-		w.Idle()
-	}, func(o *processor.Options) { o.Queue, o.QueryQueue, o.Workers, o.QueryWorkers = places, places, 2, 2 })
-}
-
 // TestMutationsQueuedWhileDown: however many mutations wait at the start, few of them are
 // in memory at a time, and requests are answered before the last mutation.
 func TestMutationsQueuedWhileDown(t *testing.T) {

@@ -31,8 +31,8 @@ func (s slowReplies) Answered(operation int, took time.Duration, header schema.H
 }
 
 // TestOneClientStarvesNobody: while one client floods a class of slow reads, another
-// client's read is answered before more than a few of the flood. The queued flood is
-// answered, too.
+// client's read is answered before more than a few of the flood, and neither a get nor a write
+// waits. What does not fit the queue is refused at once, the queued flood is answered, too.
 func TestOneClientStarvesNobody(t *testing.T) {
 	const places, workers = 40, 2
 	processortest.Bubble(t, func(w *processortest.Wire) {
@@ -48,9 +48,10 @@ func TestOneClientStarvesNobody(t *testing.T) {
 			{s.Reads(), "history.c.a", [][2]string{
 				{"collection.get.c", ""}, {"collection.list", ""}, {"status", ""}, {"history.c.a", ""},
 				{"batch.c", `{"operations":[{"op":"get","id":"a"}]}`}, {"document.get.c.a", ""}, {"query.c", ""}, {"forecast.c", ""}}},
+			{s.Gets(), "document.get.c.unknown", [][2]string{{"document.get.c.unknown", ""}, {"document.get.c.a", ""}, {"status", ""}}},
 			{s.Queries(), "query.c", [][2]string{{"query.c", ""}, {"forecast.c", ""}, {"document.get.c.a", ""}, {"history.c.a", ""}}},
 		} {
-			let := make(chan struct{})
+			began, let := time.Now(), make(chan struct{})
 			occupy(flood.lane, workers+1, let) // until the whole flood has arrived
 			c := newCrowd(w)
 			for range 10 * places {
@@ -60,16 +61,23 @@ func TestOneClientStarvesNobody(t *testing.T) {
 			if now := c.answered(); now[429] != 9*places || len(now) != 1 || flood.lane.Len() != places {
 				t.Fatalf("%s: %d wait of %d: %v", flood.tail, flood.lane.Len(), c.sent, now)
 			}
-			operation, _, _ := strings.Cut(flood.tail, ".")
+			w.Want(200, "document.get.c.a", "")
+			w.Want(200, "document.upsert.c.a", `{"n":1}`)
+			if passed := time.Since(began); passed != 0 {
+				t.Errorf("%s: refused, and others served, after %s", flood.tail, passed)
+			}
+			operation, _ := schema.SplitOperation(flood.tail)
 			s.Config.Meter = slowReplies{meter, schema.OperationIndex(operation)}
-			answered := func() int { return c.answered()[200] }
+			answered := func() int { return c.answered()[200] + c.answered()[404] }
 			close(let)
 			for _, read := range flood.reads {
 				// A read waits for the 429 of the read that it displaces and, if slow,
 				// for its own reply. Without shares it would wait for the whole flood.
-				began := answered()
-				w.Want(200, read[0], read[1])
-				if before := answered() - began; before > 2*workers {
+				first := answered()
+				if r := w.Ask(read[0], read[1]); r.Code != 200 && (r.Code != 404 || !strings.Contains(read[0], "unknown")) {
+					t.Errorf("%s: %s", read[0], r)
+				}
+				if before := answered() - first; before > 2*workers {
 					t.Errorf("%s: %d of the flood went before %s of another client", flood.tail, before, read[0])
 				}
 			}
@@ -77,7 +85,7 @@ func TestOneClientStarvesNobody(t *testing.T) {
 				t.Errorf("%s: none of the flood is left", flood.tail)
 			}
 			// Another client's read displaces one of the flood if the queue is full.
-			if all := c.wait(); all[200] < places-len(flood.reads) || all[200]+all[429] != c.sent {
+			if all := c.wait(); all[200]+all[404] < places-len(flood.reads) || all[200]+all[404]+all[429] != c.sent {
 				t.Errorf("%s: at the end %v", flood.tail, all)
 			}
 			s.Config.Meter = meter
