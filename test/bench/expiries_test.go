@@ -185,14 +185,11 @@ func inBatches(b *testing.B, url string, from, to int, do func(nc *nats.Conn, fr
 func storeBatch(nc *nats.Conn, collection string, first int, versions []version, ttl func(n int) time.Duration) error {
 	var body batchBody
 	for i := range versions {
-		body.next("upsert", first+i)
-		body.text = append(body.text, `,"body":`...)
 		members := ""
 		if own := ttl(first + i); own != 0 {
 			members = fmt.Sprintf(`"ttl":%d,`, seconds(own))
 		}
-		body.text = append(body.text, versus.DocumentWith(first+i, members)...)
-		body.text = append(body.text, '}')
+		body.document(first+i, members)
 	}
 	reply, err := request(nc, "lapse.main.api.batch."+collection, body.end(), read)
 	if err != nil {

@@ -78,7 +78,7 @@ func (l *lapse) batches(b *testing.B, conns []*nats.Conn, callers int) versus.Si
 	return (&versus.Callers{N: callers, For: roundTime, Process: l.PID(), Each: upsertBatch, Do: func(caller, n int) error {
 		var body batchBody
 		for i := range upsertBatch {
-			body.document(versus.Spread(n*upsertBatch+i, upserted))
+			body.document(versus.Spread(n*upsertBatch+i, upserted), "")
 		}
 		return askBatch(conns[caller%connections], "orders", body.end(), upsertBatch)
 	}}).Round(b)

@@ -46,7 +46,7 @@ func main() {
 		os.Exit(2)
 	}
 	began := time.Now()
-	err := table(*quick, *check || *quick && !*write, *run)
+	err := bench(*quick, *check || *quick && !*write, *run)
 	fmt.Printf("table: took %s\n", time.Since(began).Round(time.Second))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-func table(quick, check bool, run string) error {
+func bench(quick, check bool, run string) error {
 	all, err := read(tablesFile)
 	if err != nil {
 		return fmt.Errorf("%w; run it in test/bench", err)

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/lapsedb/lapse/test/versus"
 )
@@ -183,8 +184,9 @@ const missed = "✗"
 // the row above stay empty.
 func (t rows) markdown() string {
 	var from, to string
-	var text strings.Builder
 	var above row
+	page := table.NewWriter()
+	page.AppendHeader(table.Row{"work", "lapse", "peer", "ratio", "goal"})
 	for _, r := range t.Rows {
 		from, to = min(cmp.Or(from, r.Date), r.Date), max(to, r.Date)
 		work, lapse, peer, ratio := r.Work, number(r.Lapse)+r.Unit, "", ""
@@ -211,16 +213,13 @@ func (t rows) markdown() string {
 		if !r.reached(r.value()) {
 			goal += " " + missed
 		}
-		for _, cell := range []string{work, lapse, peer, ratio, goal} {
-			text.WriteString(strings.TrimRight("| "+strings.ReplaceAll(cell, "|", `\|`), " ") + " ")
-		}
-		text.WriteString("|\n")
+		page.AppendRow(table.Row{work, lapse, peer, ratio, goal})
 		above = r
 	}
 	if from != to {
 		from += " to " + to
 	}
-	return fmt.Sprintf("%s. %s. %s: the goal is missed.\n\n| work | lapse | peer | ratio | goal |\n|---|---|---|---|---|\n%s", from, t.Machine, missed, &text)
+	return fmt.Sprintf("%s. %s. %s: the goal is missed.\n\n%s\n", from, t.Machine, missed, page.RenderMarkdown())
 }
 
 // number formats three significant digits, as in 121,000 or 0.12.
