@@ -1,6 +1,8 @@
 package deploy_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,4 +53,29 @@ func TestBackup(t *testing.T) {
 	for _, line := range c.violations() {
 		t.Error(line)
 	}
+}
+
+// serveOrders starts a cluster of three and two processes beside it, one of which writes, with
+// ten documents in orders.
+func serveOrders(t *testing.T) (c *cluster, one, two *harness.Server) {
+	t.Helper()
+	c = startCluster(t, 3)
+	contexts(t, c.urls)
+	one, two = harness.Serve(t, serveArgs(c.urls)...), harness.Serve(t, serveArgs(c.urls)...)
+	eventually(t, "one of them writes", func() bool { return writes(one) != writes(two) })
+	done(t, "client", "collection", "create", "orders", "--default-ttl", "1h")
+	for n := range 10 {
+		done(t, "client", "document", "upsert", "orders", fmt.Sprint("d", n), fmt.Sprintf(`{"n":%d}`, n))
+	}
+	return c, one, two
+}
+
+// digestOf returns the digest of whichever process answers.
+func digestOf(t *testing.T) string {
+	t.Helper()
+	var status struct{ Digest string }
+	if err := json.Unmarshal([]byte(done(t, "client", "status", "--json")), &status); err != nil || status.Digest == "" {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	return status.Digest
 }

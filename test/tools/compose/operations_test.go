@@ -3,7 +3,6 @@ package compose
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,98 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/jsm.go"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/child"
 )
-
-// streams are the streams that a backup must include.
-var streams = []string{"LAPSE_main", "LAPSE_main_MUTATIONS"}
-
-// TestBackup: streams backed up with the means of NATS alone, while lapse serves, can be
-// restored after the loss of all nodes and their disks. lapse continues from the backup
-// and judges no mutation twice.
-func TestBackup(t *testing.T) {
-	m := newMachine(t)
-	nodes, lapses := m.startNodes(t), m.startLapses(t)
-	lapse := m.client(t)
-	do(t, lapse, "collection.create", "", `{"defaultTtl":3600}`)
-	for n := range 20 {
-		do(t, lapse, "document.upsert", fmt.Sprint("d", n), fmt.Sprintf(`{"n":%d}`, n))
-	}
-	do(t, lapse, "document.upsert", "short", `{"ttl":1}`)
-	m.mutate(t, "document.upsert.orders.m", `{"n":1}`)
-	m.mutate(t, "document.delete.orders.d19", "")
-	eventually(t, "all is judged, and expired", func() bool {
-		status, err := lapse.Status(t.Context())
-		return err == nil && status.Documents == 20 && status.PendingExpiry+status.Overdue == 20 && status.MutationsBehind == 0 &&
-			strings.Contains(m.run(t, "history", "orders", "short"), "DocumentExpired")
-	})
-	before := m.digest(t)
-
-	backup := t.TempDir()
-	operator := m.operator(t)
-	for _, name := range streams {
-		stream, err := operator.LoadStream(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stream.SnapshotToDirectory(t.Context(), filepath.Join(backup, name), jsm.SnapshotConsumers(), jsm.SnapshotHealthCheck()); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-
-	// Writes after the backup are lost.
-	do(t, lapse, "document.upsert", "late", `{}`)
-	m.mutate(t, "document.upsert.orders.later", `{}`)
-	do(t, lapse, "document.upsert", "last", `{}`)
-	for _, p := range lapses {
-		p.End(syscall.SIGTERM) // flushes the projection, with the writes that are lost
-	}
-	for _, p := range nodes {
-		p.End(os.Kill)
-	}
-	for _, name := range nodeNames {
-		if err := os.RemoveAll(m.storeOf(t, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m.startNodes(t)
-	for _, name := range streams {
-		eventually(t, name+" is restored", func() bool {
-			_, _, err := operator.RestoreSnapshotFromDirectory(t.Context(), name, filepath.Join(backup, name))
-			if err != nil {
-				t.Log(err) // the nodes may have no leader yet
-				if half, err := operator.LoadStream(name); err == nil {
-					_ = half.Delete()
-				}
-			}
-			return err == nil
-		})
-	}
-	// lapse refuses a log that is older than its projection.
-	for _, p := range lapses {
-		if err := os.RemoveAll(m.projectionOf(t, p.name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m.startLapses(t)
-	if after := m.digest(t); after != before {
-		t.Errorf("the digest is %s, was %s", after, before)
-	}
-	for _, id := range []string{"late", "later", "last"} {
-		if _, err := lapse.Do(t.Context(), "document.get", "orders", id, nil); !errors.Is(err, client.ErrDocumentNotFound) {
-			t.Errorf("%s: %v", id, err)
-		}
-	}
-	do(t, lapse, "document.upsert", "d0", `{"n":100}`)
-	m.mutate(t, "document.upsert.orders.m", `{"n":2}`)
-	eventually(t, "mutations go on", func() bool { return strings.Contains(m.run(t, "document", "get", "orders", "m"), `"n":2`) })
-	m.run(t, "audit")
-}
 
 // TestRollingRestart: the commands and environments of the compose file, run as plain
 // processes, form a cluster of three with two lapse processes, which are healthy. A restart
@@ -182,63 +92,6 @@ func do(t *testing.T, lapse *client.Client, op, id, body string) {
 	})
 }
 
-// mutate publishes a mutation to the mutations stream.
-func (m *machine) mutate(t *testing.T, tail, body string) {
-	t.Helper()
-	nc, err := nats.Connect(m.urls(), append(login(t, "producer"), nats.CustomInboxPrefix("_INBOX.producer"))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, tail+" is taken", func() bool {
-		_, err := js.Publish(t.Context(), "lapse.main.mutations."+tail, []byte(body))
-		return err == nil
-	})
-}
-
-// operator returns a manager of the streams, with the rights of the operator.
-func (m *machine) operator(t *testing.T) *jsm.Manager {
-	t.Helper()
-	nc, err := nats.Connect(m.urls(), append(login(t, "operator"), nats.CustomInboxPrefix("_OPERATOR"))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	manager, err := jsm.New(nc, jsm.WithTimeout(10*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return manager
-}
-
-// storeOf returns the directory in which a node stores its streams.
-func (m *machine) storeOf(t *testing.T, node string) string {
-	t.Helper()
-	return m.dirOf(t, node, *m.project.Services[node].Environment["NATS_STORE"])
-}
-
-// projectionOf returns the directory of a lapse process's projection.
-func (m *machine) projectionOf(t *testing.T, lapse string) string {
-	t.Helper()
-	return m.dirOf(t, lapse, "/data/projection")
-}
-
-// dirOf returns the directory on this machine for a path of a service.
-func (m *machine) dirOf(t *testing.T, name, path string) string {
-	t.Helper()
-	service := m.project.Services[name]
-	service.Name = name
-	dir := m.here(service, path)
-	if !strings.HasPrefix(dir, m.data) {
-		t.Fatalf("%s keeps %s in %s", name, path, dir)
-	}
-	return dir
-}
-
 // run runs a client command as the auditor, and fails the test if it fails.
 func (m *machine) run(t *testing.T, args ...string) string {
 	t.Helper()
@@ -262,13 +115,4 @@ func (m *machine) run(t *testing.T, args ...string) string {
 		t.Fatalf("lapse %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
-}
-
-func (m *machine) digest(t *testing.T) string {
-	t.Helper()
-	var status struct{ Digest string }
-	if err := json.Unmarshal([]byte(m.run(t, "status", "--json")), &status); err != nil || status.Digest == "" {
-		t.Fatalf("%+v, %v", status, err)
-	}
-	return status.Digest
 }
