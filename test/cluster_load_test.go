@@ -2,7 +2,6 @@ package test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/linear"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -36,11 +34,9 @@ type traffic struct {
 	ending chan struct{}
 	end    sync.Once
 	wg     sync.WaitGroup
-	begin  uint64 // from this sequence on a processor has the collections
 
 	history history
 	feeder  feeder
-	pairs   pairs
 	reads   [6]staleReader
 }
 
@@ -49,12 +45,10 @@ func startTraffic(t *testing.T, name string, random *rand.Rand, dial func(node i
 	t.Helper()
 	x := &traffic{t: t, name: name, seed: random.Uint64(), dial: dial, ending: make(chan struct{})}
 	x.history.defaultTTL = []int64{-1, 1, 2}[random.IntN(3)]
-	for collection, ttl := range map[string]int64{"-history": x.history.defaultTTL, "-load": writerTTL, "-keep": -1} {
-		x.begin = max(x.begin, x.create(name+collection, ttl))
-	}
+	x.create(name+"-history", x.history.defaultTTL)
+	x.create(name+"-load", writerTTL)
 	x.wg.Go(func() { x.history.run(x) })
 	x.wg.Go(func() { x.feeder.run(x) })
-	x.wg.Go(func() { x.pairs.run(x) })
 	for i := range x.reads {
 		x.wg.Go(func() { x.reads[i].run(x, i) })
 	}
@@ -62,16 +56,14 @@ func startTraffic(t *testing.T, name string, random *rand.Rand, dial func(node i
 	return x
 }
 
-// create retries until the collection is created, and returns the sequence of that event.
-func (x *traffic) create(collection string, ttl int64) (seq uint64) {
+// create retries until the collection is created.
+func (x *traffic) create(collection string, ttl int64) {
 	x.t.Helper()
 	nc := x.dial(0)
 	eventually(x.t, "collection "+collection, func() bool {
 		a, err := tryAskWith(nc, "collection.create."+collection, fmt.Sprintf(`{"defaultTtl":%d,"warnBefore":1}`, ttl), hasty, "Nats-Msg-Id", collection)
-		seq = a.seq
 		return err == nil && a.code == 201
 	})
-	return seq
 }
 
 func (x *traffic) going() bool {
@@ -100,8 +92,7 @@ func (x *traffic) verify(events []event) {
 		x.reads[i].verify(x, log)
 		seen += len(x.reads[i].seen)
 	}
-	x.t.Logf("%s: %d operations in the history; %d mutations; %d pairs, seen %d times; %d reads of any state",
-		x.name, len(x.history.operations), len(x.feeder.taken), x.pairs.last, x.pairs.seen, seen)
+	x.t.Logf("%s: %d operations in the history; %d mutations; %d reads of any state", x.name, len(x.history.operations), len(x.feeder.taken), seen)
 }
 
 func bySequence(events []event) map[uint64]event {
@@ -299,116 +290,6 @@ func (f *feeder) verify(x *traffic, events []event) {
 			x.t.Errorf("mutation %d was accepted as %d, and judged as %d", n, taken, judged[n])
 		}
 	}
-}
-
-// pairs writes the same content into two documents atomically, and checks that readers
-// never see them differ, and never count one of them.
-type pairs struct {
-	last, seen int
-}
-
-type half struct {
-	N int `json:"n"`
-}
-
-func (p *pairs) run(x *traffic) {
-	var attempted, acknowledged atomic.Int64
-	var at atomic.Uint64 // version of the acknowledged pair
-	var unknown sync.Map // each n without an acknowledgement, which may appear at any time
-	var reader sync.WaitGroup
-	at.Store(x.begin)
-	defer reader.Wait()
-	reader.Go(func() {
-		collection := x.collection(1)
-		for random := rand.New(rand.NewPCG(x.seed, 3000)); collection != nil && x.going(); nap(random, 30*time.Millisecond) {
-			least, seq := acknowledged.Load(), at.Load()
-			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
-			page, err := client.QueryPage[half](ctx, collection, client.Where("doc.id == 'left' || doc.id == 'right'", nil), client.MinSeq(seq))
-			most := attempted.Load()
-			counted, away := client.Count(ctx, collection, client.Where("doc.n >= 0", nil), client.MinSeq(seq))
-			cancel()
-			if !x.away(away) && (away != nil || counted != 2 && (counted != 0 || least > 0)) {
-				x.t.Errorf("after pair %d, at sequence %d, a count finds %d: %v", least, seq, counted, away)
-				return
-			}
-			if x.away(err) || err == nil && least == 0 && len(page.Items) == 0 {
-				continue
-			}
-			right := err == nil && len(page.Items) == 2 && page.Items[0].Value == page.Items[1].Value
-			if right {
-				n := int64(page.Items[0].Value.N)
-				_, late := unknown.Load(n)
-				right = late || n >= least && n <= most
-			}
-			if !right {
-				x.t.Errorf("between %d and %d of a pair, at sequence %d, a query finds %+v: %v", least, most, seq, page.Items, err)
-				return
-			}
-			p.seen++
-		}
-	})
-	collection := x.collection(0)
-	if collection == nil {
-		return
-	}
-	for random := rand.New(rand.NewPCG(x.seed, 3001)); x.going(); nap(random, 20*time.Millisecond) {
-		n := int(attempted.Add(1))
-		unknown.Store(int64(n), true)
-		ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
-		results, err := collection.Batch().Upsert("left", half{n}).Upsert("right", half{n}).RunAtomic(ctx)
-		cancel()
-		if x.away(err) {
-			continue
-		}
-		if err == nil {
-			err = results.Err()
-		}
-		if x.away(err) {
-			continue
-		}
-		if err != nil {
-			x.t.Errorf("pair %d: %v", n, err)
-			return
-		}
-		right, err := client.Decode[half](results[1])
-		version, broken := strconv.ParseUint(right.ETag, 10, 64)
-		if err != nil || broken != nil {
-			x.t.Errorf("pair %d: %v: %v", n, err, broken)
-			return
-		}
-		// In this order, so that a reader of both has a version that is high enough.
-		at.Store(version)
-		acknowledged.Store(int64(n))
-		unknown.Delete(int64(n))
-		p.last = n
-	}
-}
-
-// collection opens the collection whose documents stay, with package client. It returns
-// nil after patience.
-func (x *traffic) collection(node int) *client.Collection {
-	c, err := client.New(x.dial(node))
-	if err != nil {
-		x.t.Error(err)
-		return nil
-	}
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
-		collection, err := c.Collection(ctx, x.name+"-keep")
-		cancel()
-		if err == nil {
-			return collection
-		}
-		if time.Since(began) > patience {
-			x.t.Error(err)
-			return nil
-		}
-	}
-}
-
-// away reports whether an error only says that no processor could answer.
-func (x *traffic) away(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrTimeout) || errors.Is(err, client.ErrOverloaded)
 }
 
 // staleReader reads the documents of the history, at any state that ever was.
