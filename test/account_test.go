@@ -26,9 +26,7 @@ func TestConfigAccount(t *testing.T) {
 	write := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	account := func(args ...string) string {
@@ -47,9 +45,7 @@ func TestConfigAccount(t *testing.T) {
 	login := func(user, api, inboxes string) []string {
 		t.Helper()
 		settings, err := json.Marshal(map[string]string{"url": s.URL(), "user": user, "password": "secret", "jetstream_api_prefix": api, "inbox_prefix": inboxes})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return []string{"--context", write(user+".json", string(settings))}
 	}
 	app := login("app", "LAPSE.API", "_INBOX.app")
@@ -81,9 +77,7 @@ func TestConfigAccount(t *testing.T) {
 
 	// In Go.
 	c, err := client.Connect("nats://app:secret@"+s.Addr, client.APIPrefix("LAPSE.API"), client.WithNATSOptions(nats.CustomInboxPrefix("_INBOX.app")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(c.Close)
 	ctx := t.Context()
 	for _, durable := range []string{"billing", "mail"} {
@@ -101,9 +95,7 @@ func TestConfigAccount(t *testing.T) {
 		t.Errorf("Submit: %v", err)
 	}
 	own, err := jetstream.New(c.Conn())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	bucket, err := own.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "own", MaxBytes: 1 << 20})
 	if err == nil {
 		_, err = bucket.PutString(ctx, "a", "b")

@@ -25,9 +25,7 @@ import (
 func programs(t *testing.T, language string) (blocks []string) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/actions.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, block := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		blocks = append(blocks, block[1])
 	}
@@ -113,9 +111,7 @@ func TestMailOfThePage(t *testing.T) {
 	t.Parallel()
 	needs(t, "python3")
 	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { server.Close() })
 	mails := make(chan string, 1)
 	go func() {
@@ -132,9 +128,7 @@ func TestMailOfThePage(t *testing.T) {
 	command := filepath.Join(t.TempDir(), "trial-mails")
 	_, port, _ := net.SplitHostPort(server.Addr().String())
 	write(t, command, strings.Replace(programs(t, "python")[0], `SMTP("127.0.0.1")`, `SMTP("127.0.0.1", `+port+`)`, 1))
-	if err := os.Chmod(command, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chmod(command, 0o700))
 	flags, _ := strings.CutPrefix(strings.TrimSpace(programs(t, "ini")[0]), "WATCH_FLAGS=")
 	s := harness.Serve(t, "--durability", "os")
 	s.Run("collection", "create", "trials", `{"defaultTtl":1}`).OK()

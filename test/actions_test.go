@@ -46,9 +46,7 @@ func judge(t *testing.T, s *harness.Server, done []judged) {
 	n := 0
 	for _, line := range harness.Lines(s.Run("export").OK()) {
 		var e judged
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		check(t, json.Unmarshal([]byte(line), &e))
 		if e.Collection != "orders" || e.ID == "" {
 			continue
 		}
@@ -102,9 +100,7 @@ func caughtUp(t *testing.T, s *harness.Server) bool {
 			Name             string
 			Pending, Unacked int
 		}
-		if err := json.Unmarshal([]byte(line), &c); err != nil {
-			t.Fatal(err)
-		}
+		check(t, json.Unmarshal([]byte(line), &c))
 		if c.Name == "j" {
 			return c.Pending+c.Unacked == 0
 		}
@@ -360,9 +356,7 @@ func TestCommandEndsWithWatch(t *testing.T) {
 	p := actor(t, s, "--exec", "{ echo pid=$$; env; } >"+file+".new; mv "+file+".new "+file+"; exec sleep 1000")
 	eventually(t, "the command runs", func() bool { _, err := os.Stat(file); return err == nil })
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var names []string
 	pid := 0
 	for _, line := range harness.Lines(string(text)) {
@@ -395,9 +389,7 @@ func TestDryRun(t *testing.T) {
 	s.Run("collection", "create", "orders").OK()
 	s.Run("document", "upsert", "orders", "a", "{}").OK()
 	asked, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer asked.Close()
 	f := s.Follow("watch", "--durable", "j", "--since", "1", "--type", "DocumentCreated", "--dry-run", "--secret-file", private(t, secretOfTest),
 		"--post-file", private(t, "http://shop:hunter2@"+asked.Addr().String()+"/hook"))

@@ -85,13 +85,9 @@ var room = regexp.MustCompile(`(?m)^- \[([a-z/]+)\]`)
 func TestDependenciesPointOneWay(t *testing.T) {
 	const module = "github.com/lapsedb/lapse/"
 	out, err := child.Tool(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "../...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	page, err := os.ReadFile("../docs/contributing/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, rooms, _ := strings.Cut(string(page), "## Rooms\n")
 	listed := map[string]int{}
 	for i, row := range room.FindAllStringSubmatch(rooms, -1) {
@@ -147,9 +143,7 @@ func TestMachineIsPure(t *testing.T) {
 			continue
 		}
 		file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n.(type) {
 			case *ast.GoStmt, *ast.SelectStmt, *ast.ChanType, *ast.SendStmt:
@@ -190,7 +184,5 @@ func TestNothingIsShared(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 }

@@ -24,9 +24,7 @@ type backedUp struct {
 
 func readBackup(t testing.TB, r harness.Result) (b backedUp) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(r.OK()), &b); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal([]byte(r.OK()), &b))
 	return b
 }
 
@@ -135,9 +133,7 @@ func TestRestoreOver(t *testing.T) {
 	mustAsk(t, nc, 201, "collection.create.c", "")
 	mustAsk(t, nc, 201, "document.create.c.a", `{"n":1}`)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	mutate := func(id string) {
 		if _, err := js.Publish(t.Context(), "lapse.main.mutations.document.upsert.c."+id, []byte(`{}`)); err != nil {
 			t.Fatal(err)
@@ -146,22 +142,16 @@ func TestRestoreOver(t *testing.T) {
 	}
 	mutate("m1")
 	durable, err := js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{Durable: "shop", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: "lapse.main.events.c.>"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	next := func() uint64 {
 		t.Helper()
 		m, err := durable.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		meta, err := m.Metadata()
 		if err == nil {
 			err = m.DoubleAck(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return meta.Sequence.Stream
 	}
 	first := next()
@@ -269,13 +259,9 @@ func TestBackupKilled(t *testing.T) {
 func killOnce(t testing.TB, holds func() bool, args ...string) {
 	t.Helper()
 	cmd := harness.Command(t, args...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, cmd.Start())
 	eventually(t, "the time to kill "+args[0], holds)
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, cmd.Process.Kill())
 	if err := cmd.Wait(); err == nil {
 		t.Log("it was done before it was killed")
 	}
@@ -333,13 +319,9 @@ func TestBackupDamaged(t *testing.T) {
 	for _, name := range []string{"backup.json", "LAPSE_main/1.blk"} {
 		path := filepath.Join(dir, name)
 		sound, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		for _, damaged := range [][]byte{nil, sound[:len(sound)/2], append(bytes.Clone(sound), 0), bytes.Replace(sound, []byte("main"), []byte("mail"), 1)} {
-			if err := os.WriteFile(path, damaged, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(path, damaged, 0o600))
 			if r := harness.Run(t, nil, "restore", dir, "--store-dir", store).Exits(1); !strings.Contains(r.Stderr, "damaged: use another backup") {
 				t.Errorf("%s: %q", name, r.Stderr)
 			}
@@ -347,14 +329,10 @@ func TestBackupDamaged(t *testing.T) {
 				s.Run("backup", dir, "--nkey", key).Exits(1)
 			}
 		}
-		if err := os.WriteFile(path, sound, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, sound, 0o600))
 	}
 	other := t.TempDir()
-	if err := os.WriteFile(filepath.Join(other, "mine"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(other, "mine"), nil, 0o600))
 	for want, args := range map[string][]string{
 		"has other files":                {"backup", other, "--nkey", key, "--server", s.URL()},
 		"there is no backup in it":       {"restore", other, "--store-dir", store},

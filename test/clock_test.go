@@ -47,9 +47,7 @@ func TestClockSetWhileDown(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(path, text, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 	}
 	for _, end := range []func(){func() { s.Stop() }, s.Kill} {
 		end()

@@ -53,9 +53,7 @@ func dialURL(t *testing.T, url string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.DontRandomize(), nats.PingInterval(time.Second), nats.RetryOnFailedConnect(true), nats.Timeout(hasty), nats.FlusherTimeout(hasty))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }

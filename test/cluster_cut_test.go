@@ -25,9 +25,7 @@ func TestDurableAcrossCuts(t *testing.T) {
 	defer cancel()
 	control := c.Connect()
 	js, err := jetstream.New(control)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	eventually(t, "the log is there", func() bool {
 		asking, cancel := context.WithTimeout(ctx, time.Second) // no reply while the cluster has no leader
 		defer cancel()
@@ -37,14 +35,10 @@ func TestDurableAcrossCuts(t *testing.T) {
 	log := c.Leader(control, "LAPSE_main")
 	reader := (log + 1) % cluster.Nodes
 	near, err := nats.Connect(c.Nodes[log].URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer near.Close()
 	nearby, err := jetstream.New(near) // no reply passes the route
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	publish := func() {
 		for range each {
 			m := nats.NewMsg("lapse.main.events.orders.CollectionReplaced")
@@ -58,9 +52,7 @@ func TestDurableAcrossCuts(t *testing.T) {
 		}
 	}
 	far, err := client.Connect(c.Access().NodeURL(reader))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer far.Close()
 	publish()
 	var cutting sync.WaitGroup
@@ -81,9 +73,7 @@ func TestDurableAcrossCuts(t *testing.T) {
 	})
 	seen, next := make(map[uint64]bool), uint64(1)
 	for e, err := range far.Changes(ctx, client.Durable("billing"), client.FromStart(), client.UntilSeq((1+cuts)*each)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if !seen[e.Seq] && e.Seq != next {
 			t.Errorf("after event %d the reader gets %d", next-1, e.Seq)
 		}

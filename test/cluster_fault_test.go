@@ -89,9 +89,7 @@ func (s *scene) checkAway(f fault, b *beats, began time.Time, most time.Duration
 // remove removes the projection of a processor that is down.
 func (s *scene) remove(p *lapse) {
 	s.t.Helper()
-	if err := os.RemoveAll(filepath.Join(p.Dir, "projection")); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, os.RemoveAll(filepath.Join(p.Dir, "projection")))
 }
 
 func (s *scene) killWriter() time.Time {

@@ -49,9 +49,7 @@ type lapse struct {
 func startScene(t *testing.T, random *rand.Rand, processors int) *scene {
 	t.Helper()
 	logs, err := os.MkdirTemp("", "lapse-cluster-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the logs of all processes are in %s", logs)
@@ -112,9 +110,7 @@ func (s *scene) dump() {
 func (s *scene) start(name string, node int, args ...string) *lapse {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.logs, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	s.t.Cleanup(func() { log.Close() })
 	access := s.nats.Access()
 	args = append([]string{"--replicas", "3", "--lease", lease.String()}, args...)
@@ -138,13 +134,9 @@ func (s *scene) services() (all []service) {
 	s.t.Helper()
 	inbox := s.control.NewInbox()
 	answers, err := s.control.SubscribeSync(inbox)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	defer func() { _ = answers.Unsubscribe() }()
-	if err := s.control.PublishRequest("$SRV.INFO.lapse", inbox, nil); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, s.control.PublishRequest("$SRV.INFO.lapse", inbox, nil))
 	for len(all) < len(s.processors) {
 		m, err := answers.NextMsg(500 * time.Millisecond)
 		if err != nil || len(m.Data) == 0 { // no more answers, or no responders
@@ -207,10 +199,8 @@ func (s *scene) oneState() (first status, why string) {
 		if err != nil || a.code != 200 {
 			return first, fmt.Sprintf("%d %s %v after %s", a.code, a.body, err, time.Since(began).Round(time.Second))
 		}
-		var of status
-		if err := json.Unmarshal(a.body, &of); err != nil {
-			s.t.Fatal(err)
-		}
+		var one status
+		check(s.t, json.Unmarshal(a.body, &one))
 		if i == 0 {
 			first = of
 		}
@@ -228,9 +218,7 @@ func (s *scene) oneState() (first status, why string) {
 func (p *lapse) node(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.Dir, "node"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return strings.TrimSpace(string(text))
 }
 

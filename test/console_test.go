@@ -21,21 +21,15 @@ var consoleURL = regexp.MustCompile(`, console: (http://127\.0\.0\.1:\d+) `)
 func askConsole(t *testing.T, url, token string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return response.StatusCode, string(body)
 }
 
@@ -54,12 +48,8 @@ func TestServeWithAddressTaken(t *testing.T) {
 	eventually(t, "the address is taken", func() bool {
 		serve := harness.Command(t, "serve", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir())
 		stderr, err := serve.StderrPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := serve.Start(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, serve.Start())
 		printed = nil
 		lines := bufio.NewScanner(stderr)
 		warned := false
@@ -89,17 +79,11 @@ func TestConsoleCommand(t *testing.T) {
 	s := harness.Serve(t)
 	file := filepath.Join(t.TempDir(), "token")
 	const token = "0123456789abcdef"
-	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
 	c := harness.Command(t, "console", "--server", s.URL(), "--console", "127.0.0.1:0", "--console-token-file", file)
 	stderr, err := c.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, c.Start())
 	line, _ := bufio.NewReader(stderr).ReadString('\n')
 	found := consoleURL.FindStringSubmatch(line)
 	if found == nil || !strings.Contains(line, "ready") || !strings.Contains(line, "read-only") {

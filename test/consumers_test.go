@@ -32,9 +32,7 @@ func TestStartWithManyConsumers(t *testing.T) {
 
 	o := harness.NATSOptions(s.Dir)
 	o.JetStreamLimits = server.JSLimitOpts{DefaultMaxConsumers: -1}
-	if err := o.ProcessConfigString(`accounts { LAPSE { jetstream: enabled, users: [{user: a, password: a}] } }`); err != nil {
-		t.Fatal(err)
-	}
+	check(t, o.ProcessConfigString(`accounts { LAPSE { jetstream: enabled, users: [{user: a, password: a}] } }`))
 	ns := harness.StartNATS(t, o)
 	nc := harness.Dial(t, ns.ClientURL(), nats.UserInfo("a", "a"))
 	js, _ := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))

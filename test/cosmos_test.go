@@ -32,9 +32,7 @@ func TestGatewayOfServerWithUsers(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	own := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 64)))
@@ -60,9 +58,7 @@ func TestGatewayOfServerWithUsers(t *testing.T) {
 func TestGatewayInCI(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/cosmos.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	command := regexp.MustCompile(`command: \[(.*)\]\n`).FindSubmatch(page)
 	if command == nil {
 		t.Fatal("the page has no command of a service")
@@ -73,17 +69,13 @@ func TestGatewayInCI(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 	})
 	var ready struct{ Cosmos string }
-	if err := json.NewDecoder(out).Decode(&ready); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.NewDecoder(out).Decode(&ready))
 	for host, want := range map[string]int{"lapse:8081": 200, "other:8081": 403} {
 		if status, text := listDatabasesAs(t, ready.Cosmos, cosmos.WellKnownKey, host); status != want {
 			t.Errorf("%s: %d %s", host, status, text)
@@ -115,28 +107,20 @@ func listDatabasesAs(t *testing.T, address, key, host string) (status int, text 
 	t.Helper()
 	date := time.Now().UTC().Format(http.TimeFormat)
 	secret, err := base64.StdEncoding.DecodeString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	mac := hmac.New(sha256.New, secret)
 	fmt.Fprintf(mac, "get\ndbs\n\n%s\n\n", strings.ToLower(date))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/dbs", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	r.Host = host
 	r.Header.Set("X-Ms-Date", date)
 	r.Header.Set("Authorization", url.QueryEscape("type=master&ver=1.0&sig="+base64.StdEncoding.EncodeToString(mac.Sum(nil))))
 	transport := &http.Transport{TLSClientConfig: insecure, DisableKeepAlives: true}
 	answer, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return answer.StatusCode, string(body)
 }
 
@@ -144,9 +128,7 @@ func listDatabasesAs(t *testing.T, address, key, host string) (status int, text 
 func presented(t *testing.T, address string) int64 {
 	t.Helper()
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(address, "https://"), insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer conn.Close()
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 }

@@ -26,9 +26,7 @@ func catalogOf(t testing.TB, r harness.Result) map[string]listed {
 	all := make(map[string]listed)
 	for _, line := range harness.Lines(r.OK()) {
 		var db listed
-		if err := json.Unmarshal([]byte(line), &db); err != nil {
-			t.Fatal(err)
-		}
+		check(t, json.Unmarshal([]byte(line), &db))
 		all[db.Database] = db
 	}
 	return all
@@ -136,9 +134,7 @@ func TestDatabaseDeleteKilled(t *testing.T) {
 	meta := exists(filepath.Join(s.Dir, "jetstream", "LAPSE", "streams", "LAPSE_shop", "meta.inf"))
 	killOnce(t, func() bool { return exists(marker)() || !meta() }, "database", "delete", "shop", "--yes", "--store-dir", s.Dir)
 	if !exists(marker)() { // it was done before it was killed: this is how it is killed early
-		if err := os.WriteFile(marker, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(marker, nil, 0o600))
 	}
 	if db := catalogOf(t, inStore(t, s.Dir, "list"))["shop"]; !strings.Contains(db.Interrupted, "`lapse database delete` was interrupted") {
 		t.Errorf("the list has %+v", db)

@@ -22,9 +22,7 @@ import (
 func use(t testing.TB, nc *nats.Conn, round string, dbs ...string) {
 	t.Helper()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, db := range dbs {
 		if a := askOf(t, nc, db, "collection.create.c", ""); a.code != 201 && a.code != 409 {
 			t.Fatalf("%s: %d %s", db, a.code, a.body)
@@ -54,9 +52,7 @@ func isWhole(t testing.TB, s *harness.Server, db string, rounds ...string) {
 			Type, ID string
 			Body     struct{ Of string }
 		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		check(t, json.Unmarshal([]byte(line), &e))
 		if strings.HasPrefix(e.Type, "Document") {
 			counts[e.Type+" "+e.ID]++
 			if e.Body.Of != db {
@@ -144,9 +140,7 @@ func TestDatabases(t *testing.T) {
 		t.Errorf("discovery of b: %v %v", m, err)
 	}
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var streams []string
 	for name := range js.StreamNames(t.Context()).Name() {
 		streams = append(streams, name)
@@ -174,9 +168,7 @@ func TestDatabases(t *testing.T) {
 func namesIn(t testing.TB, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
@@ -199,9 +191,7 @@ func TestDatabaseFailureIsolated(t *testing.T) {
 	}
 	block := blocks[0]
 	sound, err := os.ReadFile(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	damaged := slices.Clone(sound)
 	damaged[len(damaged)/2] ^= 1
 	put(t, block, damaged)
@@ -280,12 +270,8 @@ func TestDatabaseFailureIsolated(t *testing.T) {
 
 func put(t testing.TB, path string, text []byte) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(filepath.Dir(path), 0o750))
+	check(t, os.WriteFile(path, text, 0o600))
 }
 
 // TestNoDatabaseServed: a process that can serve no database ends.
@@ -319,9 +305,7 @@ func TestDatabasesExternal(t *testing.T) {
 		t.Errorf("it says\n%s", two.Stderr())
 	}
 	two.Stop()
-	if err := admin(t, url).DeleteStream(t.Context(), "LAPSE_c"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, admin(t, url).DeleteStream(t.Context(), "LAPSE_c"))
 	use(t, nc, "2", "a", "b")
 	if a := askOf(t, nc, "c", "document.upsert.c.x", "{}"); a.code != 503 && a.code != 504 {
 		t.Errorf("without its log, c says %d %s", a.code, a.body)

@@ -37,9 +37,7 @@ func (b ballast) fill() {
 
 func (b ballast) drop() {
 	b.t.Helper()
-	if err := os.Remove(b.file); err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, os.Remove(b.file))
 }
 
 // TestDiskFull: when the disk fills up under load, at random moments, the server ends

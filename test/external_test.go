@@ -33,9 +33,7 @@ func startNATS(t *testing.T, change func(*server.Options)) string {
 func admin(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(harness.Dial(t, url, opts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return js
 }
 
@@ -46,14 +44,10 @@ func streamsOf(t *testing.T, js jetstream.JetStream) string {
 	list := js.ListStreams(t.Context())
 	for info := range list.Info() {
 		text, err := json.Marshal(info.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		all = append(all, fmt.Sprintf("%s %d", text, info.State.LastSeq))
 	}
-	if err := list.Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, list.Err())
 	slices.Sort(all)
 	return strings.Join(all, "\n")
 }
@@ -85,17 +79,11 @@ func TestExternalNATSUnreachable(t *testing.T) {
 	refuses(t, 1, "--nkey /nowhere/x.nk", "--nats-url", locked, "--nkey", "/nowhere/x.nk")
 
 	key, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	seed, err := key.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	file := filepath.Join(t.TempDir(), "me.nk")
-	if err := os.WriteFile(file, seed, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, seed, 0o600))
 	refuses(t, 1, "nkeys not supported by the server", "--nats-url", locked, "--nkey", file)
 }
 
@@ -139,9 +127,7 @@ func TestExternalNATSMisconfigured(t *testing.T) {
 func fakeNATS(t *testing.T, version string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -186,9 +172,7 @@ func TestExternalNATS(t *testing.T) {
 	s.Run("document", "upsert", "c", "a", `{"n":2}`).OK()
 	before := s.Run("status").OK()
 	s.Stop()
-	if err := os.RemoveAll(filepath.Join(dir, "projection")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(filepath.Join(dir, "projection")))
 	s.Restart()
 	if digest := func(status string) string { _, rest, _ := strings.Cut(status, `"digest":"`); return rest[:20] }; digest(before) != digest(s.Run("status").OK()) {
 		t.Error("the projection folded again is another one")

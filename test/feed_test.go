@@ -32,19 +32,13 @@ func readFeed(t testing.TB, nc *nats.Conn, collection string, enough func([]even
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	consumer, err := js.OrderedConsumer(ctx, "LAPSE_main", jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{"lapse.main.events." + collection + ".>"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	messages, err := consumer.Messages()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer messages.Stop()
 	for !enough(events) {
 		m, err := messages.Next(jetstream.NextContext(ctx))
@@ -52,9 +46,7 @@ func readFeed(t testing.TB, nc *nats.Conn, collection string, enough func([]even
 			t.Fatalf("after %d events: %v", len(events), err)
 		}
 		meta, err := m.Metadata()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if e, ok := eventOf(t, meta.Sequence.Stream, m); ok {
 			events = append(events, e)
 		}
@@ -221,7 +213,10 @@ func askStatus(t testing.TB, nc *nats.Conn) (s status) {
 	return s
 }
 
-var eventually = harness.Eventually
+var (
+	check      = harness.Check
+	eventually = harness.Eventually
+)
 
 // refusal checks that a command ended with 1 and one line that names the error.
 func refusal(t testing.TB, r harness.Result, name string) {

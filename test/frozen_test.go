@@ -26,9 +26,7 @@ func TestFrozenStandby(t *testing.T) {
 	nc := dialURL(t, url)
 	mustAsk(t, nc, 201, "collection.create.c", `{}`)
 	log, err := admin(t, url).Stream(t.Context(), "LAPSE_main")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for n, end := range []func(*harness.Server){func(*harness.Server) {}, (*harness.Server).Kill} {
 		standby.Freeze()
 		for name := range log.ConsumerNames(t.Context()).Name() { // to which NATS would send events that are then trimmed
@@ -37,9 +35,7 @@ func TestFrozenStandby(t *testing.T) {
 			}
 		}
 		info, err := log.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		next := info.State.LastSeq + 1 // at most
 		eventually(t, "the log is trimmed", func() bool {
 			_, _ = tryAskFor(nc, fmt.Sprint("document.upsert.c.", n), `{}`, time.Second) // the frozen standby may get it

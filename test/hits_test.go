@@ -21,23 +21,17 @@ type hit struct {
 func readHits(t testing.TB) (hits []hit, lines []byte) {
 	t.Helper()
 	file, err := os.Open("testdata/hits.ndjson.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer file.Close()
 	unpacked, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var all bytes.Buffer
 	if _, err := all.ReadFrom(unpacked); err != nil {
 		t.Fatal(err)
 	}
 	for line := range bytes.Lines(all.Bytes()) {
 		var h hit
-		if err := json.Unmarshal(line, &h); err != nil {
-			t.Fatal(err)
-		}
+		check(t, json.Unmarshal(line, &h))
 		h.Body = compact(t, h.Body)
 		hits = append(hits, h)
 	}
@@ -48,9 +42,7 @@ func readHits(t testing.TB) (hits []hit, lines []byte) {
 func compact(t testing.TB, body []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := json.Compact(&b, body); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Compact(&b, body))
 	return b.Bytes()
 }
 

@@ -20,14 +20,10 @@ func TestJournal(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		for _, args := range [][]string{{"serve", "--log-format", "yaml"}, {"serve", "--nats-url", "nats://127.0.0.1:1", "--store-dir", t.TempDir()}} {
 			stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			defer stderr.Close()
 			info, err := stderr.Stat()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			stat := info.Sys().(*syscall.Stat_t)
 			inode := stat.Ino
 			if !own {

@@ -93,9 +93,7 @@ func TestJWT(t *testing.T) {
 
 	// The same by a context, and in the console.
 	settings, err := json.Marshal(map[string]string{"url": url, "creds": n.path("app.creds"), "jetstream_api_prefix": "LAPSE.API", "inbox_prefix": "_INBOX.app"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	n.write("app.json", string(settings))
 	if got := harness.Run(t, nil, "export", "--context", n.path("app.json")).OK(); strings.Count(got, "DocumentCreated") != created {
 		t.Errorf("export by a context: %s", got)
@@ -118,9 +116,7 @@ func TestJWT(t *testing.T) {
 	connect := func(inboxes string) *client.Client {
 		t.Helper()
 		c, err := client.Connect(url, client.WithCreds(n.path("app.creds")), client.APIPrefix("LAPSE.API"), client.WithNATSOptions(nats.CustomInboxPrefix(inboxes)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(c.Close)
 		return c
 	}
@@ -135,9 +131,7 @@ func TestJWT(t *testing.T) {
 		t.Errorf("Submit: %v", err)
 	}
 	js, err := jetstream.New(c.Conn()) // of APP itself
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if _, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "own"}); err != nil {
 		t.Errorf("a bucket of the account: %v", err)
 	}
@@ -284,13 +278,9 @@ func firstEvent(t *testing.T, url string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {
@@ -326,9 +316,7 @@ func runNSC(t *testing.T, page string) *nsc {
 	t.Helper()
 	n := newNSC(t)
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var script strings.Builder
 	script.WriteString("set -eu\n")
 	for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
@@ -346,9 +334,7 @@ func runNSC(t *testing.T, page string) *nsc {
 		t.Fatalf("%v: %s", err, out)
 	}
 	log, err := os.ReadFile(n.path("nsc.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for line := range strings.SplitSeq(strings.TrimSuffix(string(log), "\n\n"), "\n\n") {
 		n.run(strings.Split(line, "\n"))
 	}
@@ -358,18 +344,14 @@ func runNSC(t *testing.T, page string) *nsc {
 func pair(t *testing.T, create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
 	t.Helper()
 	key, err := create()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return key
 }
 
 func public(t *testing.T, key nkeys.KeyPair) string {
 	t.Helper()
 	text, err := key.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return text
 }
 
@@ -377,9 +359,7 @@ func (n *nsc) path(name string) string { return filepath.Join(n.dir, name) }
 
 func (n *nsc) must(err error) {
 	n.t.Helper()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	check(n.t, err)
 }
 
 func (n *nsc) write(name, text string) {

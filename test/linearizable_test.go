@@ -67,9 +67,7 @@ func linearizable(t *testing.T, s *harness.Server, collection string, random *ra
 	for going := true; going; {
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			going = false
 		case <-time.After(time.Duration(200+random.IntN(800)) * time.Millisecond): // of load
 			s.Kill()
@@ -87,9 +85,7 @@ func linearizable(t *testing.T, s *harness.Server, collection string, random *ra
 		}
 	}
 	t.Logf("%s, defaultTtl %d, %d kills: %v", collection, defaultTTL, kills, counts)
-	if err := linear.Check(operations, defaultTTL); err != nil {
-		t.Fatal(err)
-	}
+	check(t, linear.Check(operations, defaultTTL))
 }
 
 // askerOf returns the Ask of a client.

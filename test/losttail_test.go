@@ -49,47 +49,33 @@ func block(t testing.TB, dir string, last bool) string {
 
 func copyDir(t testing.TB, from, to string) {
 	t.Helper()
-	if err := os.RemoveAll(to); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(to))
+	check(t, os.CopyFS(to, os.DirFS(from)))
 }
 
 func remove(t testing.TB, path string) {
 	t.Helper()
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(path))
 }
 
 // flip flips one random bit of a file.
 func flip(t testing.TB, path string, random *rand.Rand) {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	at, bit := random.IntN(len(b)), random.IntN(8)
 	t.Logf("bit %d of byte %d of %s, which has %d", bit, at, filepath.Base(path), len(b))
 	b[at] ^= 1 << bit
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, b, 0o600))
 }
 
 func cut(t testing.TB, path string, random *rand.Rand) {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	size := random.Int64N(info.Size())
 	t.Logf("%s is cut to %d of %d bytes", filepath.Base(path), size, info.Size())
-	if err := os.Truncate(path, size); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Truncate(path, size))
 }
 
 // fill writes documents of about 40 KB each, so that a few hundred of them fill more than

@@ -60,9 +60,7 @@ func TestManualRuns(t *testing.T) {
 			var blocks [][]string
 			for _, page := range way.pages {
 				text, err := os.ReadFile(filepath.Join("..", page))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				blocks = append(blocks, shellBlock.FindAllStringSubmatch(string(text), -1)...)
 			}
 			if len(blocks) < 4*len(way.pages) {
@@ -142,9 +140,7 @@ func newManualShell(t *testing.T, s *harness.Server) manualShell {
 	dir := t.TempDir()
 	lapse := fmt.Sprintf("#!/bin/sh\ncase $1 in replay) exec %[1]q \"$@\";; esac\nexec %[1]q \"$@\" --server %[2]s\n", harness.Command(t).Path, s.URL())
 	for name, script := range map[string]string{"lapse": lapse, "go": goCommand(t, s)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700))
 	}
 	return manualShell{t, dir, &fakeCLI{T: t, nc: dial(t, s)}}
 }
@@ -156,9 +152,7 @@ var quickstart = sync.OnceValues(func() (string, error) { return harness.Build("
 func goCommand(t *testing.T, s *harness.Server) string {
 	t.Helper()
 	program, err := quickstart()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return fmt.Sprintf(`#!/bin/sh
 case $* in
 'build ./cmd/lapse') ;;

@@ -65,9 +65,7 @@ func TestImportWithin(t *testing.T) {
 
 func statusOf(t *testing.T, s *harness.Server) (status client.Status) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(s.Run("status").OK()), &status); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal([]byte(s.Run("status").OK()), &status))
 	return status
 }
 

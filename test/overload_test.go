@@ -35,9 +35,7 @@ func flood(t *testing.T, url string, requests, window int, request func(n int) (
 	)
 	for range 4 {
 		c, err := attack.Dial(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(func() { c.Close() })
 		room, ended := make(chan struct{}, window), make(chan struct{})
 		running.Go(func() {
@@ -134,9 +132,7 @@ func TestFloods(t *testing.T) {
 	}
 	for range stress.Pick(6, 60) {
 		c, err := attack.Dial(s.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // not for ever
 		if err := pulls(c); err == nil {
@@ -165,9 +161,7 @@ func TestSlowReadersAreDisconnected(t *testing.T) {
 	var blocked sync.WaitGroup
 	for range readers {
 		c, err := attack.Dial(s.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(func() { c.Close() })
 		blocked.Go(func() {
 			for end := time.Now().Add(3 * patience); time.Now().Before(end); {

@@ -49,18 +49,12 @@ func TestQueryLimits(t *testing.T) {
 		t.Errorf("a document that is too large: %d %s", a.code, a.body)
 	}
 	c, err := client.New(nc, client.WithTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	coll, err := c.Collection(t.Context(), "c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var got []string
 	for item, err := range client.Query[json.RawMessage](t.Context(), coll, client.IDPrefix("d10"), client.PageSize(30)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		got = append(got, item.ID)
 	}
 	want := []string{"d10", "d100", "d101", "d102", "d103", "d104", "d105", "d106", "d107", "d108", "d109"}
@@ -88,9 +82,7 @@ func TestQueryLimits(t *testing.T) {
 	if err == nil {
 		err = nc.PublishRequest("lapse.main.api.query.c", replies.Subject, []byte(`{"where":"`+looping+`"}`))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	mustAsk(t, nc, 200, "query.c", `{"limit":5}`) // by the other worker
 	s.Stop()
 	if m, err := replies.NextMsg(patience); err != nil || m.Header.Get("Lapse-Status") != "503" {

@@ -77,9 +77,7 @@ func TestCommandsLeaveNoReaders(t *testing.T) {
 			if err == nil {
 				err = cmd.Start()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			_, _ = out.Read(make([]byte, 1))
 			c.end(t, cmd.Process, out)
 			_ = cmd.Wait()

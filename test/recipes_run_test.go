@@ -83,9 +83,7 @@ if sys.argv[2:] != ["-"]:
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func needsPython(t *testing.T) string {

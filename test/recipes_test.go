@@ -21,9 +21,7 @@ import (
 func recipes(t *testing.T, language string) (page, program string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/recipes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, block := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		program += block[1] + "\n"
 	}
@@ -78,9 +76,7 @@ func TestRecipesMatchAsyncAPI(t *testing.T) {
 		}
 	}
 	text, err := json.Marshal(d.Components.Schemas["ErrorName"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, name := range errorNames.FindAllStringSubmatch(page, -1) {
 		if !strings.Contains(string(text), `"`+name[1]+name[2]+`"`) {
 			t.Errorf("asyncapi.yaml has no error %s%s", name[1], name[2])
@@ -188,9 +184,7 @@ func (c *fakeCLI) send(how string, words []string) string {
 		if err := conform.Schema("PubAck", answer.Data); err != nil {
 			c.Error(err)
 		}
-		if err := json.Unmarshal(answer.Data, &ack); err != nil {
-			c.Fatal(err)
-		}
+		check(c, json.Unmarshal(answer.Data, &ack))
 		return fmt.Sprintf("Stored in Stream: %s Sequence: %d", ack.Stream, ack.Seq)
 	}
 	return show(answer.Header) + string(answer.Data)
@@ -217,17 +211,11 @@ func (c *fakeCLI) described(m *nats.Msg) {
 func (c *fakeCLI) next(stream, name string) string {
 	c.Helper()
 	js, err := jetstream.New(c.nc)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	consumer, err := js.Consumer(c.Context(), stream, name)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	m, err := consumer.Next(jetstream.FetchMaxWait(patience))
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	if err := conform.Event(m.Subject(), m.Headers(), m.Data()); err != nil {
 		c.Error(err)
 	}
@@ -235,9 +223,7 @@ func (c *fakeCLI) next(stream, name string) string {
 	if err == nil {
 		err = m.DoubleAck(c.Context())
 	}
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	return fmt.Sprintf("str seq: %d\n", meta.Sequence.Stream) + show(m.Headers()) + string(m.Data())
 }
 
@@ -245,9 +231,7 @@ func (c *fakeCLI) next(stream, name string) string {
 func (c *fakeCLI) add(stream, name string, flags []string) string {
 	c.Helper()
 	js, err := jetstream.New(c.nc)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	config := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy}
 	options := flag.NewFlagSet("add", flag.ContinueOnError)
 	options.Bool("pull", false, "")
@@ -255,9 +239,7 @@ func (c *fakeCLI) add(stream, name string, flags []string) string {
 	options.StringVar(&config.FilterSubject, "filter", "", "")
 	options.IntVar(&config.MaxAckPending, "max-pending", 0, "")
 	options.Uint64Var(&config.OptStartSeq, "deliver", 0, "")
-	if err := options.Parse(flags); err != nil {
-		c.Fatal(err)
-	}
+	check(c, options.Parse(flags))
 	printed := fmt.Sprintf("Information for Consumer %s > %s\n", stream, name)
 	if config.OptStartSeq > 0 {
 		config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy

@@ -26,9 +26,7 @@ func TestStoreOfPreviousRelease(t *testing.T) {
 		t.Errorf("it does not accept the store as it is:\n%s", stderr)
 	}
 	want, err := os.ReadFile("testdata/release/log.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	exported := harness.Run(t, nil, "export", "--until", "29", "--server", s.URL()).OK()
 	if exported != string(want) {
 		t.Errorf("the log is\n%s\nand was\n%s", exported, want)
@@ -57,35 +55,23 @@ func TestStoreOfPreviousRelease(t *testing.T) {
 func unpack(t *testing.T, name, dir string) {
 	t.Helper()
 	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer file.Close()
 	unzipped, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for r := tar.NewReader(unzipped); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		path := filepath.Join(dir, filepath.FromSlash(h.Name))
 		if h.Typeflag == tar.TypeDir {
-			if err := os.MkdirAll(path, 0o750); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.MkdirAll(path, 0o750))
 			continue
 		}
 		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, os.WriteFile(path, content, 0o600))
 	}
 }

@@ -68,9 +68,7 @@ func TestKillWhileTrimming(t *testing.T) {
 		s.Kill()
 		trimmed += strings.Count(s.Stderr(), "log trimmed")
 		if random.IntN(2) == 0 {
-			if err := os.RemoveAll(filepath.Join(s.Dir, "projection")); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.RemoveAll(filepath.Join(s.Dir, "projection")))
 		}
 		s.Restart()
 	}
@@ -91,9 +89,7 @@ func TestKillWhileTrimming(t *testing.T) {
 	snapshot(t, s, "create")
 	snapshot(t, s, "verify")
 	s.Stop()
-	if err := os.RemoveAll(filepath.Join(s.Dir, "projection")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(filepath.Join(s.Dir, "projection")))
 	s.Restart()
 	if now := askDigest(t, s); now != digest {
 		t.Errorf("folded again the digest is %s, was %s", now, digest)
@@ -131,9 +127,7 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 	s.Stop()
 	restore().OK()
-	if err := os.RemoveAll(filepath.Join(s.Dir, "jetstream", "LAPSE", "streams", "LAPSE_main")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(filepath.Join(s.Dir, "jetstream", "LAPSE", "streams", "LAPSE_main")))
 	if r := restore().Exits(1); !strings.Contains(r.Stderr, "--new-log") {
 		t.Errorf("without the log: %s", r.Stderr)
 	}

@@ -17,9 +17,7 @@ import (
 func TestSchedulesOfNATS(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/delayed-jobs.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, section, _ := strings.Cut(string(text), "## When NATS alone is enough\n")
 	var lines [][]string
 	for line := range strings.Lines(shellBlock.FindStringSubmatch(section)[1]) {
@@ -63,13 +61,9 @@ func TestSchedulesOfNATS(t *testing.T) {
 	}
 	run(schedule)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	jobs, err := js.OrderedConsumer(t.Context(), "JOBS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"jobs.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if m, err := jobs.Next(jetstream.FetchMaxWait(patience)); err != nil || m.Subject() != "jobs.mail-7" || string(m.Data()) != "say hi" {
 		t.Errorf("the job: %v, %v", m, err)
 	}

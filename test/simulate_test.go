@@ -19,9 +19,7 @@ type event = model.Event
 func parseEvents(t testing.TB, lines string) []event {
 	t.Helper()
 	events, err := model.ParseLog([]byte(lines))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return events
 }
 
@@ -61,9 +59,7 @@ func TestSimulateSessions(t *testing.T) {
 				}
 				for _, until := range []string{"2015-05-17T10:05:03Z", "2015-05-18T12:00:00.5Z", "2015-05-20T21:20:00Z"} { // at a hit, in a second, after the last hit
 					limit, err := time.Parse(time.RFC3339Nano, until)
-					if err != nil {
-						t.Fatal(err)
-					}
+					check(t, err)
 					n := slices.IndexFunc(events, func(e event) bool { return e.Time.After(limit) })
 					if got := harness.Run(t, bytes.NewReader(sessionsInput(lines, ttl)), "simulate", "--until", until).OK(); got != strings.Join(harness.Lines(out)[:n], "\n")+"\n" {
 						t.Errorf("until %s there are %d events, want %d", until, strings.Count(got, "\n"), n)

@@ -188,9 +188,7 @@ func (s *spreadScene) move() {
 	db := s.databases[0]
 	a := mustAskOf(s.t, s.control, 200, db, "status", "")
 	var st status
-	if err := json.Unmarshal(a.body, &st); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, json.Unmarshal(a.body, &st))
 	ids := map[string]string{}
 	for _, p := range st.Processes {
 		ids[p.Role] = p.ID
@@ -230,9 +228,7 @@ type spreadDocument struct {
 func startSpreadUser(t *testing.T, db string, nc *nats.Conn) *spreadUser {
 	t.Helper()
 	lapse, err := client.New(nc, client.WithDatabase(db), client.WithTimeout(5*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	u := &spreadUser{t: t, db: db, lapse: lapse, acked: make(map[uint64]int)}
 	eventually(t, "collection of "+db, func() bool {
 		a, err := request(nc, db, "collection.create.c", `{"defaultTtl":1}`, 5*time.Second)
@@ -302,9 +298,7 @@ func (u *spreadUser) verify(p *lapse) {
 			Type string
 			Body spreadDocument
 		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			u.t.Fatal(err)
-		}
+		check(u.t, json.Unmarshal([]byte(line), &e))
 		events[e.Seq], end = fmt.Sprint(e.Type, " ", e.Body.N), e.Seq
 	}
 	for seq, n := range u.acked {

@@ -161,9 +161,7 @@ func (w *writers) verify() {
 		if e.Collection != "load" || e.Type != "DocumentCreated" && e.Type != "DocumentReplaced" {
 			continue
 		}
-		if err := json.Unmarshal(e.Body, &document); err != nil {
-			t.Fatal(err)
-		}
+		check(t, json.Unmarshal(e.Body, &document))
 		if written[e.ID] == nil {
 			written[e.ID] = make(map[int]bool)
 		}
@@ -274,14 +272,10 @@ func TestKill(t *testing.T) {
 func loseMemory(t testing.TB, s *harness.Server) {
 	t.Helper()
 	links, err := filepath.Glob(filepath.Join(s.Dir, "jetstream/*/streams/LAPSE_main/batches/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, link := range links {
 		if to, err := os.Readlink(link); err == nil {
-			if err := os.RemoveAll(to); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.RemoveAll(to))
 		}
 	}
 }
@@ -306,21 +300,15 @@ func TestStopAnswersPendingRequests(t *testing.T) {
 	const requests = 2000
 	inbox := nc.NewInbox()
 	answers, err := nc.SubscribeSync(inbox + ".*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for i := range requests {
 		tail, body := fmt.Sprintf("document.create.load.%d", i), "{}"
 		if i%10 == 0 {
 			tail, body = "batch.load", fmt.Sprintf(`{"operations":[{"op":"create","id":"%d","body":{}}]}`, i)
 		}
-		if err := nc.PublishRequest("lapse.main.api."+tail, fmt.Sprintf("%s.%d", inbox, i), []byte(body)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, nc.PublishRequest("lapse.main.api."+tail, fmt.Sprintf("%s.%d", inbox, i), []byte(body)))
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, nc.Flush())
 	if took := s.Stop(); took > 10*time.Second {
 		t.Errorf("the stop took %s", took)
 	}

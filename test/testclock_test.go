@@ -27,24 +27,16 @@ var exportedLog = []string{
 // nothing on disk, and ends with 0 on SIGTERM.
 func TestLapseTest(t *testing.T) {
 	dead := filepath.Join(t.TempDir(), "lapse-test-1")
-	if err := os.Mkdir(dead, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dead, "lock"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(dead, 0o700))
+	check(t, os.WriteFile(filepath.Join(dead, "lock"), nil, 0o600))
 	cmd := harness.Command(t, "test", "--listen", "127.0.0.1:0", "--at", "2026-01-01T00:00:00Z")
 	cmd.Env = append(cmd.Env, "TMPDIR="+filepath.Dir(dead), "LAPSE_STORE_DIR=/nowhere")
 	cmd.Dir = t.TempDir()
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	lines.Scan()
 	var ready struct{ Event, NATS, Console string }
@@ -52,17 +44,13 @@ func TestLapseTest(t *testing.T) {
 		t.Errorf("it prints %q: %v", lines.Text(), err)
 	}
 	nc, err := nats.Connect(ready.NATS, nats.Timeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer nc.Close()
 	if r, err := nc.Request("lapse.main.test.advance", []byte(`{"by":"1d"}`), time.Minute); err != nil || string(r.Data) != `{"now":1767312000000,"seq":1,"events":0}` {
 		t.Errorf("%+v, %v", r, err)
 	}
 	readMoved(t, nc, ready.NATS)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	check(t, cmd.Process.Signal(syscall.SIGTERM))
 	if lines.Scan() {
 		t.Errorf("it prints another line, %q", lines.Text())
 	}
@@ -115,9 +103,7 @@ func readMoved(t *testing.T, nc *nats.Conn, url string) {
 	if err == nil {
 		err = watch.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if lines := bufio.NewScanner(out); !lines.Scan() || !strings.Contains(lines.Text(), `"id":"b"`) {
 		t.Errorf("watch begins with %s", lines.Text())
 	}

@@ -18,19 +18,13 @@ import (
 func get(t *testing.T, address, path, accept string) (code int, body string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, "http://"+address+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	request.Header.Set("Accept", accept)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return response.StatusCode, string(text)
 }
 
@@ -105,9 +99,7 @@ func TestStatusWatch(t *testing.T) {
 	var stdout, stderr synced
 	watch := harness.Command(t, "status", "--watch", "100ms", "--server", s.URL())
 	watch.Stdout, watch.Stderr = &stdout, &stderr
-	if err := watch.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, watch.Start())
 	defer func() { _ = watch.Process.Kill(); _ = watch.Wait() }()
 	eventually(t, "it is shown again and again", func() bool { return strings.Count(stdout.String(), "\n") > 2 })
 	for _, line := range harness.Lines(stdout.String()) {
@@ -120,9 +112,7 @@ func TestStatusWatch(t *testing.T) {
 	before := strings.Count(stdout.String(), "\n")
 	s.Restart()
 	eventually(t, "it goes on", func() bool { return strings.Count(stdout.String(), "\n") > before })
-	if err := watch.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	check(t, watch.Process.Signal(os.Interrupt))
 	if err := watch.Wait(); err != nil {
 		t.Errorf("Ctrl-C ends it with %v", err)
 	}

@@ -9,6 +9,14 @@ import (
 // patience bounds a wait. A busy machine takes long.
 const patience = time.Minute
 
+// Check ends the test if there is an error.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Eventually waits until a condition holds, or fails the test after a minute.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
