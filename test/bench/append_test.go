@@ -26,15 +26,11 @@ func startBench(b *testing.B) (*processor.Processor, *embedded.Server) {
 	b.Helper()
 	dir := b.TempDir()
 	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{"main"}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	b.Cleanup(server.Shutdown)
 	p, err := processor.Start(context.Background(), eventlog.Connections{Log: benchConn(b, server.ConnectLog), Service: benchConn(b, server.ConnectService)},
 		processor.Options{Dir: filepath.Join(dir, "projection"), Durability: processor.OS, Version: "0.0.0"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	b.Cleanup(func() {
 		if err := p.Stop(); err != nil {
 			b.Error(err)
@@ -47,9 +43,7 @@ func startBench(b *testing.B) (*processor.Processor, *embedded.Server) {
 func benchConn(b *testing.B, connect func(...nats.Option) (*nats.Conn, error)) *nats.Conn {
 	b.Helper()
 	nc, err := connect()
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	b.Cleanup(nc.Close)
 	return nc
 }
@@ -120,27 +114,19 @@ func BenchmarkCatchUp(b *testing.B) {
 	through := processortest.Inside(p).Store.Cursor().Seq
 	ctx := context.Background()
 	log, err := eventlog.Open(ctx, eventlog.Connections{Log: benchConn(b, server.ConnectLog)}, eventlog.Config{Database: "main"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	peer := &consumer{b, versus.JetStream(b, benchConn(b, server.ConnectLog)), log.DB.LogStream()}
 	versus.Run(b, "catch-up: read the log and fold it, "+versus.Size("1,000,000", "100,000")+" events", func() versus.Rate {
 		store, err := projections.Open(b.TempDir(), projections.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		clock := versus.Start()
 		err = log.CatchUp(ctx, store, through, nil)
 		rate := clock.Stop(int(through))
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		if got, want := store.Cursor().Hash, processortest.Inside(p).Store.Cursor().Hash; got != want {
 			b.Fatalf("folded to hash %x, the writer to %x", got, want)
 		}
-		if err := store.Close(); err != nil {
-			b.Fatal(err)
-		}
+		check(b, store.Close())
 		return rate
 	}, versus.Peer{Name: "ordered consumer", Goal: versus.AtLeast(0.65), Round: func() versus.Rate { return peer.round(through) }})
 }
@@ -202,9 +188,7 @@ func startAppender(b *testing.B) *appender {
 	p := &appender{b: b, prefix: schema.DatabaseName("main").Append() + "K7Q2ZD5W3MBVX4TAHC6RNE."}
 	p.js = versus.JetStream(b, versus.Connect(b, versus.StartServer(b, false)), jetstream.WithPublishAsyncMaxPending(appendAhead))
 	_, err := p.js.CreateStream(context.Background(), eventlog.LogConfig("main", p.prefix))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	if p.store, err = projections.Open("projection", projections.Options{FS: vfs.NewMem()}); err != nil {
 		b.Fatal(err)
 	}

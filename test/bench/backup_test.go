@@ -25,30 +25,20 @@ func BenchmarkBackup(b *testing.B) {
 	l := startLapse(b, processor.OS, "--operator-nkey-out", key)
 	load(b, l.create(b, "orders", client.DefaultTTL(time.Hour)), 0, backedUp, versus.Document)
 	login, err := nats.NkeyOptionFromSeed(key)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	nc := versus.Connect(b, l.URL(), login, nats.CustomInboxPrefix("_OPERATOR"))
 	manager, err := jsm.New(nc)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	log, err := manager.LoadStream("LAPSE_main")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	js := versus.JetStream(b, nc)
 	round := func(copy func(dir string) error) versus.Side {
 		return func() versus.Rate {
 			dir := b.TempDir()
 			clock := versus.Start(l.PID())
-			if err := copy(dir); err != nil {
-				b.Fatal(err)
-			}
+			check(b, copy(dir))
 			rate := clock.Stop(backedUp)
-			if err := os.RemoveAll(dir); err != nil {
-				b.Fatal(err)
-			}
+			check(b, os.RemoveAll(dir))
 			return rate
 		}
 	}

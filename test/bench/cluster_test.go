@@ -31,9 +31,7 @@ func benchmarkCluster(b *testing.B, durability processor.Durability) {
 	servers := cluster.Start(b, b.TempDir(), cluster.Options{SyncAlways: durability == processor.Fsync, Ungated: true})
 	url := servers.Nodes[0].URL()
 	log, err := os.Create(b.TempDir() + "/lapse.log")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	b.Cleanup(func() { log.Close() })
 	l := startProfiled(b, func(args ...string) *harness.Server { return harness.ServeRemote(b, url, b.TempDir(), log, args...) },
 		"--durability", string(durability), "--replicas", "3")
@@ -73,9 +71,7 @@ func clusterKV(b *testing.B, url string) *kv {
 		for patience := time.Now().Add(timeout); err != nil && time.Now().Before(patience); time.Sleep(50 * time.Millisecond) {
 			bucket, err = js.CreateOrUpdateKeyValue(context.Background(), config)
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		k.buckets = append(k.buckets, bucket)
 	}
 	return k

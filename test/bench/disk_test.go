@@ -62,9 +62,7 @@ func expired(b *testing.B, documents int) (full, after int64) {
 		}
 		time.Sleep(time.Second / 4)
 		status, err := l.client.Status(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		if now := onDisk(b, l.Dir); now != after || status.Documents+status.Overdue > 0 {
 			after, rested = now, time.Now()
 		}
@@ -89,8 +87,6 @@ func onDisk(b *testing.B, dir string) (bytes int64) {
 		}
 		return err
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	return bytes
 }

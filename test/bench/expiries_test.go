@@ -95,31 +95,23 @@ func readAll(b *testing.B, url, stream, subject string, do func(m jetstream.Msg,
 	nc := versus.Connect(b, url)
 	defer nc.Close()
 	ordered, err := versus.JetStream(b, nc).OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	if info, err := ordered.Info(ctx); err != nil {
 		b.Fatal(err)
 	} else if info.NumPending == 0 && info.Delivered.Stream == 0 {
 		return
 	}
 	messages, err := ordered.Messages()
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	defer messages.Stop()
 	for pending := uint64(1); pending > 0; {
 		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		meta, err := m.Metadata()
 		if err == nil {
 			err = do(m, meta.Timestamp)
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		pending = meta.NumPending
 	}
 }

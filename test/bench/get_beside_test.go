@@ -81,9 +81,7 @@ func benchmarkGetBeside(b *testing.B, callers int) {
 	)
 	status := func() client.Status {
 		status, err := l.client.Status(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		return status
 	}
 	versus.Alternate(b, versus.Size(5, 2), false, func() versus.Rate {

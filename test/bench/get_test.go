@@ -26,9 +26,7 @@ func startStored(b *testing.B, documents int) *stored {
 	s := &stored{lapse: startLapse(b, processor.OS), kv: startKV(b, false), documents: documents}
 	load(b, s.create(b, "orders", client.DefaultTTL(time.Hour)), 0, documents, versus.Document)
 	for n := range documents {
-		if err := s.kv.put(0, n); err != nil {
-			b.Fatal(err)
-		}
+		check(b, s.kv.put(0, n))
 	}
 	s.conns = versus.Connections(b, s.URL(), connections)
 	return s
@@ -47,18 +45,14 @@ func BenchmarkGet(b *testing.B) {
 	const documents = 20_000
 	s := startStored(b, documents)
 	reply, err := request(s.conns[0], subject("get", "orders", 0), nil, read)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	body := bytes.Clone(reply.Data)
 	service := versus.StartEcho(b)
 	echo := versus.Connections(b, service.URL, connections)
 	redis := startRedis(b, false)
 	if redis != nil {
 		for n := range documents {
-			if err := redis.put(1, n); err != nil {
-				b.Fatal(err)
-			}
+			check(b, redis.put(1, n))
 		}
 	}
 	for _, callers := range []int{1, 64, 256} {

@@ -29,9 +29,7 @@ func BenchmarkImport(b *testing.B) {
 				lines.Write(append(versus.Document(versus.Spread(n, upserted)), '\n'))
 			}
 			file := filepath.Join(b.TempDir(), "orders.jsonl")
-			if err := os.WriteFile(file, lines.Bytes(), 0o600); err != nil {
-				b.Fatal(err)
-			}
+			check(b, os.WriteFile(file, lines.Bytes(), 0o600))
 			load := func() versus.Rate {
 				clock := versus.Start(l.PID())
 				l.Run("import", "orders", file).OK()

@@ -28,6 +28,8 @@ const (
 	timeout = 30 * time.Second
 )
 
+var check = harness.Check
+
 func TestMain(m *testing.M) {
 	versus.Main(versus.Roles{upserter: upsertForever, twoAccounts: serveTwoAccounts})
 	os.Exit(harness.Main(m))
@@ -58,18 +60,14 @@ func startProfiled(b *testing.B, serve func(args ...string) *harness.Server, arg
 		profile(b, address)
 	}
 	c, err := client.New(versus.Connect(b, server.URL()))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	return &lapse{server, c}
 }
 
 func (l *lapse) create(b *testing.B, name string, opts ...client.PropertyOption) *client.Collection {
 	b.Helper()
 	c, err := l.client.CreateCollection(context.Background(), name, opts...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	return c
 }
 
@@ -77,9 +75,7 @@ func (l *lapse) create(b *testing.B, name string, opts ...client.PropertyOption)
 func (l *lapse) logStream(b *testing.B) jetstream.Stream {
 	b.Helper()
 	stream, err := versus.JetStream(b, versus.Connect(b, l.URL())).Stream(context.Background(), "LAPSE_main")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	return stream
 }
 
@@ -118,9 +114,7 @@ func load(b *testing.B, c *client.Collection, from, to int, document func(n int)
 		if results, err = batch.Run(context.Background()); err == nil {
 			err = results.Err()
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 	}
 	return results
 }

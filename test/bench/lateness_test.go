@@ -143,9 +143,7 @@ func storeProbes(b *testing.B, store func(from int) error) {
 	began := time.Now()
 	for from := 0; from < probes; from += probeBatch {
 		time.Sleep(time.Until(began.Add(probesOver * time.Duration(from) / probes)))
-		if err := store(from); err != nil {
-			b.Fatal(err)
-		}
+		check(b, store(from))
 	}
 }
 
@@ -165,13 +163,9 @@ func latenessOfMarkers(b *testing.B, waiting []int) (stored [][]time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*lost)
 		subject := fmt.Sprintf("%sprobe%d.", markersPrefix, step)
 		ordered, err := js.OrderedConsumer(ctx, k.stream.CachedInfo().Config.Name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject + ">"}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		messages, err := ordered.Messages()
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		var late []time.Duration
 		watched := make(chan error, 1)
 		go func() {
@@ -186,9 +180,7 @@ func latenessOfMarkers(b *testing.B, waiting []int) (stored [][]time.Duration) {
 			}
 			return nil
 		})
-		if err := <-watched; err != nil {
-			b.Fatal(err)
-		}
+		check(b, <-watched)
 		messages.Stop()
 		cancel()
 		stored = append(stored, late)
@@ -238,9 +230,7 @@ func latenessOfRedis(b *testing.B, waiting []int) (heard [][]time.Duration) {
 		return nil
 	}
 	ctx := context.Background()
-	if err := r.client.ConfigSet(ctx, "notify-keyspace-events", "Ex").Err(); err != nil {
-		b.Fatal(err)
-	}
+	check(b, r.client.ConfigSet(ctx, "notify-keyspace-events", "Ex").Err())
 	events := r.client.Subscribe(ctx, "__keyevent@0__:expired")
 	defer events.Close()
 	if _, err := events.Receive(ctx); err != nil {

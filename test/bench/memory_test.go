@@ -68,17 +68,13 @@ func fillKV(b *testing.B, url string, documents int, ttl time.Duration) {
 		config.LimitMarkerTTL, header = time.Hour, nats.Header{jetstream.MsgTTLHeader: {ttl.String()}}
 	}
 	bucket, err := p.js.CreateKeyValue(context.Background(), config)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	for n := range documents {
 		p.publish(&nats.Msg{Subject: "$KV." + kvBucket + "." + versus.ID(n), Header: header, Data: versus.Document(n)})
 	}
 	p.wait()
 	status, err := bucket.Status(context.Background())
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	if status.Values() != uint64(documents) {
 		b.Fatalf("the bucket has %d keys, want %d", status.Values(), documents)
 	}

@@ -57,9 +57,7 @@ func BenchmarkMutations(b *testing.B) {
 	}
 	for i, stream := range streams {
 		info, err := stream.Info(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		if stored := info.State.Msgs; stored != uint64(beside[i].published) {
 			b.Fatalf("a bare stream has %d of %d messages", stored, beside[i].published)
 		}
@@ -77,9 +75,7 @@ func mutationsStream(b *testing.B, js jetstream.JetStream) jetstream.Stream {
 		Replicas:   1,
 		Duplicates: 100 * time.Millisecond,
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	return stream
 }
 
@@ -157,9 +153,7 @@ func (l *lapse) judged(b *testing.B) {
 	b.Helper()
 	for {
 		status, err := l.client.Status(context.Background())
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		if status.MutationsBehind == 0 {
 			return
 		}
@@ -176,8 +170,6 @@ func (l *lapse) events(b *testing.B, collection, event string) int {
 		AckPolicy:         jetstream.AckNonePolicy,
 		InactiveThreshold: timeout,
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	return int(consumer.CachedInfo().NumPending)
 }

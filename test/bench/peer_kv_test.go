@@ -29,9 +29,7 @@ func startKV(b *testing.B, syncAlways bool) *kv {
 	k := &kv{Process: server}
 	for _, nc := range versus.Connections(b, server.URL, connections) {
 		bucket, err := versus.JetStream(b, nc).KeyValue(context.Background(), config.Bucket)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		k.buckets = append(k.buckets, bucket)
 	}
 	return k

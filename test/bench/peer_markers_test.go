@@ -44,9 +44,7 @@ func startMarkers(b *testing.B) *markers {
 		b.Fatal(err)
 	}
 	stream, err := js.Stream(ctx, "KV_"+markersBucket)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	return &markers{server, dir, stream}
 }
 
@@ -137,9 +135,7 @@ func (k *markers) storm(b *testing.B, due time.Time) versus.Rate {
 	clock := versus.Start(k.PID)
 	for {
 		state, err := k.state()
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		if state.FirstSeq > uint64(stormDocuments) {
 			break // each key is removed once its marker is stored
 		}

@@ -45,16 +45,12 @@ func startRedis(b *testing.B, fsync bool) *redisPeer {
 	_, port, _ := net.SplitHostPort(address)
 	dir := b.TempDir()
 	logFile, err := os.Create(filepath.Join(dir, "redis.log"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	defer logFile.Close() // the process has its own descriptor
 	cmd := child.Command(b, binary, "--bind", "127.0.0.1", "--port", port, "--dir", dir,
 		"--appendonly", "yes", "--appendfsync", sync, "--save", "")
 	cmd.Stdout, cmd.Stderr = logFile, logFile
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	check(b, cmd.Start())
 	client := redis.NewClient(&redis.Options{
 		Addr: address, ReadTimeout: timeout, WriteTimeout: timeout,
 		MaxRetries: -1, // an error ends the benchmark
@@ -75,9 +71,7 @@ func startRedis(b *testing.B, fsync bool) *redisPeer {
 		}
 	}
 	pipeline, err := client.AutoPipeline()
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	return &redisPeer{cmd.Process.Pid, client, pipeline}
 }
 

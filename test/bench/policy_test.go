@@ -77,9 +77,7 @@ func benchmarkPolicy(b *testing.B, work, properties string, seconds int) {
 func (l *lapse) waiting(b *testing.B, documents int) {
 	b.Helper()
 	status, err := l.client.Status(context.Background())
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	if status.PendingExpiry != int64(documents) || status.Overdue > 0 {
 		b.Fatalf("%d documents wait and %d are overdue, want %d and none", status.PendingExpiry, status.Overdue, documents)
 	}

@@ -29,9 +29,7 @@ func BenchmarkRestart(b *testing.B) {
 	l.create(b, "orders", client.DefaultTTL(day))
 	fill(b, l, "orders", documents)
 	_, last, err := l.client.LogBounds(context.Background())
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	time.Sleep(versus.Size(time.Minute, 0)) // lapse reads the full files in this time
 	l.Kill()
 	checked, _ := filepath.Glob(filepath.Join(l.Dir, "checked")) // none before a file is full
@@ -89,9 +87,7 @@ func restartLapse(b *testing.B, dir, left string, documents int) time.Duration {
 	check := func(n int) {
 		b.Helper()
 		reply, err := request(nc, subject("get", "orders", n), nil, read)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		if content := versus.Document(n); !bytes.HasPrefix(reply.Data, content[:len(content)-1]) {
 			b.Fatalf("document %d is %s, want %s", n, reply.Data, content)
 		}
@@ -115,21 +111,15 @@ func restartLapse(b *testing.B, dir, left string, documents int) time.Duration {
 func openLog(b *testing.B, killed string, last uint64) time.Duration {
 	b.Helper()
 	dir := copied(b, killed+"/jetstream")
-	if err := os.Rename(filepath.Join(dir, "jetstream", "LAPSE"), filepath.Join(dir, "jetstream", "$G")); err != nil {
-		b.Fatal(err)
-	}
+	check(b, os.Rename(filepath.Join(dir, "jetstream", "LAPSE"), filepath.Join(dir, "jetstream", "$G")))
 	began := time.Now()
 	server := versus.StartNATSIn(b, dir, false)
 	nc := versus.Connect(b, server.URL)
 	defer nc.Close()
 	stream, err := versus.JetStream(b, nc).Stream(context.Background(), "LAPSE_main")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	event, err := stream.GetMsg(context.Background(), last)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	took := time.Since(began)
 	if state := stream.CachedInfo().State; state.LastSeq < last || !strings.HasPrefix(event.Subject, "lapse.main.events.") {
 		b.Fatalf("the log ends at %d with %s, want %d", state.LastSeq, event.Subject, last)
@@ -148,18 +138,12 @@ func restartKV(b *testing.B, killed string, documents int) time.Duration {
 	nc := versus.Connect(b, server.URL)
 	defer nc.Close()
 	bucket, err := versus.JetStream(b, nc).KeyValue(context.Background(), kvBucket)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	entry, err := bucket.Get(context.Background(), versus.ID(documents-1))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	took := time.Since(began)
 	status, err := bucket.Status(context.Background())
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	if status.Values() != uint64(documents) || !bytes.Equal(entry.Value(), versus.Document(documents-1)) {
 		b.Fatalf("the bucket has %d keys, want %d, and at the last %s", status.Values(), documents, entry.Value())
 	}
@@ -192,7 +176,5 @@ func copyInto(b *testing.B, dir string, from ...string) {
 // gone removes a directory at once, to save disk space.
 func gone(b *testing.B, dir string) {
 	b.Helper()
-	if err := os.RemoveAll(dir); err != nil {
-		b.Fatal(err)
-	}
+	check(b, os.RemoveAll(dir))
 }

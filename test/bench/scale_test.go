@@ -62,9 +62,7 @@ func fill(b *testing.B, l *lapse, collection string, documents int) {
 func (l *lapse) holds(b *testing.B, documents int) {
 	b.Helper()
 	status, err := l.client.Status(context.Background())
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	if status.Documents != int64(documents) {
 		b.Fatalf("%d documents live, want %d", status.Documents, documents)
 	}

@@ -77,9 +77,7 @@ func checkSessions(b *testing.B) {
 	b.Helper()
 	const mutations = 50_000
 	log, err := harness.Command(b, "simulate", writeFile(b, func(w io.Writer) error { return writeSessions(w, mutations) })).Output()
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	count := func(event string) int { return bytes.Count(log, []byte(`"type":"`+event+`"`)) }
 	created, replaced, expired := count("DocumentCreated"), count("DocumentReplaced"), count("DocumentExpired")
 	if created+replaced != mutations || expired != created || bytes.Count(log, []byte("\n")) != 1+mutations+expired {
@@ -92,16 +90,12 @@ func checkSessions(b *testing.B) {
 func writeFile(b *testing.B, mutations func(io.Writer) error) string {
 	b.Helper()
 	file, err := os.Create(filepath.Join(b.TempDir(), "mutations.ndjson"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	w := bufio.NewWriterSize(file, 1<<20)
 	_, err = w.WriteString(createSessions)
 	if err == nil {
 		err = mutations(w)
 	}
-	if err := errors.Join(err, w.Flush(), file.Close()); err != nil {
-		b.Fatal(err)
-	}
+	check(b, errors.Join(err, w.Flush(), file.Close()))
 	return file.Name()
 }

@@ -111,9 +111,7 @@ func storeSized(b *testing.B, k kept, size, documents int) (taken, float64) {
 func (l *lapse) eventSize(b *testing.B, kind string) float64 {
 	b.Helper()
 	m, err := l.logStream(b).GetLastMsgForSubject(b.Context(), schema.DatabaseName("main").Events()+"sessions."+kind)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	return float64((&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}).Size())
 }
 

@@ -52,9 +52,7 @@ func spreadOver(b *testing.B, processes, databases int) versus.Side {
 	for _, name := range names {
 		nc := versus.Connect(b, url)
 		c, err := client.New(nc, client.WithDatabase(name))
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		if _, err := c.CreateCollection(context.Background(), "orders", client.DefaultTTL(time.Hour)); err != nil {
 			b.Fatal(err)
 		}
@@ -95,9 +93,7 @@ func awaitSpread(b *testing.B, conns []*nats.Conn, names []string, processes int
 		writes := make(map[string]int)
 		for i, nc := range conns {
 			c, err := client.New(nc, client.WithDatabase(names[i]))
-			if err != nil {
-				b.Fatal(err)
-			}
+			check(b, err)
 			status, err := c.Status(context.Background())
 			if err != nil || status.Copies != 1 {
 				continue

@@ -49,9 +49,7 @@ func benchmarkStormRate(b *testing.B) {
 			defer s.end()
 			s.waitUntilDue()
 			clock := versus.Start(s.PID())
-			if err := s.waitUntilPast(); err != nil {
-				b.Fatal(err)
-			}
+			check(b, s.waitUntilPast())
 			rate := clock.Stop(stormDocuments)
 			rate.PerSecond = float64(stormDocuments) / s.took(b).Seconds()
 			return rate
@@ -200,9 +198,7 @@ func benchmarkStormBeside(b *testing.B, callers, pace int) {
 			past.Store(true)
 		}()
 		rate := besideRound()
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		rates = append(rates, float64(stormDocuments)/s.took(b).Seconds())
 		return rate
 	})

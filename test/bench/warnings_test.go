@@ -32,9 +32,7 @@ func benchmarkStormWarnings(b *testing.B) {
 				began = s.warn(b)
 			}
 			s.waitUntilDue()
-			if err := s.waitUntilPast(); err != nil {
-				b.Fatal(err)
-			}
+			check(b, s.waitUntilPast())
 			rate := clock.Stop(stormDocuments)
 			took := s.took(b)
 			if later > 0 {
@@ -57,13 +55,9 @@ func (s *storm) warn(b *testing.B) (began time.Time) {
 	b.Helper()
 	began = time.Now()
 	coll, err := s.client.ChangeCollection(context.Background(), stormCollection, client.WarnBefore(24*time.Hour))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	changed, err := strconv.ParseUint(coll.Info().ETag, 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	s.warned = changed + uint64(stormDocuments)
 	for ; ; time.Sleep(stormPoll) {
 		info, err := s.log.Info(context.Background())
