@@ -14,6 +14,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
+var check = harness.Check
+
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
 // patience is far above the duration of a command. The command's own timeout is longer,
@@ -91,12 +93,8 @@ func TestNatsJS(t *testing.T) {
 	}
 	dir := t.TempDir()
 	script, err := os.ReadFile(filepath.Join("testdata", "read.mjs"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "read.mjs"), script, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(dir, "read.mjs"), script, 0o600))
 	install := child.Tool(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--silent", "nats@2.29.3", "@nats-io/jetstream@3.4.0", "@nats-io/transport-node@3.4.0")
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
@@ -124,9 +122,7 @@ func TestNatsJS(t *testing.T) {
 // what it says that it prints.
 func TestChildProcess(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/testing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	program := regexp.MustCompile("(?ms)^```java\n(.*?)^```$").FindSubmatch(page)
 	if program == nil {
 		t.Fatal("docs/testing.md has none")
@@ -137,17 +133,13 @@ func TestChildProcess(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "Sessions.java"), program[1], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(dir, "Sessions.java"), program[1], 0o600))
 	get := child.Tool(t.Context(), "mvn", "-q", "-B", "dependency:copy", "-Dartifact=io.nats:jnats:2.24.1", "-DoutputDirectory=.")
 	get.Dir = dir
 	if out, err := get.CombinedOutput(); err != nil {
 		t.Skipf("mvn: %v\n%s", err, out)
 	}
-	if err := os.Symlink(harness.Command(t).Path, filepath.Join(dir, "lapse")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink(harness.Command(t).Path, filepath.Join(dir, "lapse")))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := child.CommandContext(ctx, t, "java", "-cp", "jnats-2.24.1.jar", "Sessions.java")

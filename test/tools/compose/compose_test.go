@@ -19,9 +19,7 @@ const deploy = "../../../deploy"
 func load(t *testing.T, variables ...string) (*types.Project, error) {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{filepath.Join(deploy, "..", "docker-compose.yml")}, cli.WithEnv(variables), cli.WithResolvedPaths(true), cli.WithInterpolation(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return options.LoadProject(t.Context())
 }
 
@@ -45,9 +43,7 @@ func TestWithoutKeys(t *testing.T) {
 // loopback.
 func TestContainersHardened(t *testing.T) {
 	project, err := load(t, variables(t)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if len(project.Services) != 10 {
 		t.Errorf("%d services", len(project.Services))
 	}
@@ -103,9 +99,7 @@ func TestContainersHardened(t *testing.T) {
 // which its route certificate names.
 func TestNodesAdvertiseRoutes(t *testing.T) {
 	project, err := load(t, variables(t)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, name := range nodeNames {
 		environment := project.Services[name].Environment
 		advertised := *environment["NATS_CLUSTER_ADVERTISE"]
@@ -116,9 +110,7 @@ func TestNodesAdvertiseRoutes(t *testing.T) {
 			t.Errorf("%s advertises %q, which is no route: %v", name, advertised, err)
 		}
 		pair, err := tls.LoadX509KeyPair(filepath.Join(secrets, name, "route-cert.pem"), filepath.Join(secrets, name, "route-key.pem"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if err := pair.Leaf.VerifyHostname(host); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

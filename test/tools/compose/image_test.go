@@ -17,9 +17,7 @@ import (
 func instructions(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deploy, "Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var all []string
 	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", " ")) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -53,9 +51,7 @@ func build(t *testing.T) string {
 		t.Fatalf("image.sh: %v\n%s", err, out)
 	}
 	binary, err := filepath.Abs(filepath.Join(deploy, "..", "build", "image", "lapse"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return binary
 }
 
@@ -63,9 +59,7 @@ func build(t *testing.T) string {
 // of engine 20.10 gets no keys either: it knows no other file than .dockerignore.
 func TestContext(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deploy, "..", ".dockerignore"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	lines := strings.Fields(regexp.MustCompile(`(?m)^#.*`).ReplaceAllString(string(text), ""))
 	if !slices.Equal(lines, []string{"*", "!build/image"}) {
 		t.Errorf(".dockerignore has %q", lines)
@@ -84,9 +78,7 @@ func TestImageIsStatic(t *testing.T) {
 		t.Skip("the image is for Linux")
 	}
 	f, err := elf.Open(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {

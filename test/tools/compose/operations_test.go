@@ -105,9 +105,7 @@ func (m *machine) run(t *testing.T, args ...string) string {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "auditor.json"), text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cmd := child.Command(t, m.lapse, append(args, "--context", "auditor", "--timeout", "20s")...)
 	cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+home)
 	out, err := cmd.CombinedOutput()

@@ -16,9 +16,6 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// patience bounds the wait for each condition of a test.
-const patience = 90 * time.Second
-
 // machine replaces the network and files of the containers: each service is a process
 // here, with other addresses and paths.
 type machine struct {
@@ -32,9 +29,7 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	project, err := load(t, variables(t)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	m := &machine{project: project, data: t.TempDir(), addrs: map[string]string{}, lapse: build(t)}
 	if m.nats, err = harness.Build(harness.NATSServer); err != nil {
 		t.Fatal(err)
@@ -120,14 +115,10 @@ type process struct {
 	*harness.Process
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it is not so after %s: %s", patience, what)
-		}
-	}
-}
+var (
+	check      = harness.Check
+	eventually = harness.Eventually
+)
 
 // startNodes starts the NATS nodes, and waits until they are healthy.
 func (m *machine) startNodes(t *testing.T) (nodes []*process) {
@@ -214,9 +205,7 @@ func (m *machine) healthy(t *testing.T, p *process) {
 func (m *machine) client(t *testing.T) *client.Client {
 	t.Helper()
 	lapse, err := client.Connect(m.urls(), client.WithTimeout(5*time.Second), client.WithNATSOptions(login(t, "client")...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(lapse.Close)
 	return lapse
 }
@@ -234,8 +223,6 @@ func (m *machine) urls() string {
 func login(t *testing.T, user string) []nats.Option {
 	t.Helper()
 	key, err := nats.NkeyOptionFromSeed(filepath.Join(secrets, "nkeys", user+".nk"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return []nats.Option{key, nats.RootCAs(filepath.Join(secrets, "ca.pem")), nats.MaxReconnects(-1)}
 }

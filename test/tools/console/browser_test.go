@@ -19,7 +19,10 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/lapsedb/lapse/test/harness"
 )
+
+var check = harness.Check
 
 // patience bounds each wait for a condition in a page.
 const patience = 60 * time.Second
@@ -92,9 +95,7 @@ func open(t *testing.T, url string) *tab {
 	// out in time; the next poll succeeds.
 	b.expect("503 (Service Unavailable) " + b.url + "api/status")
 	// The first call creates the tab, which ends with the context of that call.
-	if err := errors.Join(chromedp.Do(ctx), chromedp.Listen(ctx, b.hear)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(chromedp.Do(ctx), chromedp.Listen(ctx, b.hear)))
 	t.Cleanup(func() {
 		if t.Failed() {
 			b.keep()

@@ -16,9 +16,7 @@ func TestDatabases(t *testing.T) {
 	var clients []*client.Client
 	for _, name := range []string{"main", "other"} {
 		c, err := client.Connect(server.URL(), client.WithDatabase(name), client.WithTimeout(30*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(c.Close)
 		clients = append(clients, c)
 	}

@@ -27,9 +27,7 @@ func connect(t testing.TB) *client.Client {
 	server := harness.Serve(t, "--durability", "os")
 	// While a browser starts that is not in memory yet, others wait for the disk.
 	lapse, err := client.Connect(server.URL(), client.WithTimeout(30*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(lapse.Close)
 	return lapse
 }
@@ -39,9 +37,7 @@ func serve(t testing.TB, opts ...client.PropertyOption) (*client.Client, *client
 	t.Helper()
 	lapse := connect(t)
 	coll, err := lapse.CreateCollection(t.Context(), t.Name()+strings.Repeat("_", 64-len(t.Name())), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return lapse, coll
 }
 
@@ -66,9 +62,7 @@ func write(t testing.TB, batch *client.Batch) {
 	if err == nil {
 		err = results.Err()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 }
 
 func put(t testing.TB, coll *client.Collection, id, body string) {

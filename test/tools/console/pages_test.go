@@ -37,9 +37,7 @@ func dueAtOnce(t *testing.T, coll *client.Collection, n int64) client.Forecast {
 	t.Helper()
 	for {
 		forecast, err := coll.Forecast(t.Context(), client.WhatIf(client.DefaultTTL(time.Second)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if forecast.AtOnce == n {
 			return forecast
 		}
@@ -165,9 +163,7 @@ func TestWarningTime(t *testing.T) {
 		b.click("button.primary", "Save")
 		for {
 			reply, err := lapse.Do(t.Context(), "collection.get", coll.Name(), "", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if strings.Contains(string(reply.Body), `"warnBefore":600`) == want {
 				return
 			}
@@ -298,9 +294,7 @@ func TestDrafts(t *testing.T) {
 
 	b.click("button", "Edit")
 	b.fill("div#content", `{"n":5}`)
-	if err := client.Delete(t.Context(), coll, "a"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.Delete(t.Context(), coll, "a"))
 	b.click("button", "Create it again")
 	b.until(`document.querySelector('.state .badge')?.innerText === 'never expires'`)
 	has(`"n":5`)
@@ -392,9 +386,7 @@ func TestDocumentPage(t *testing.T) {
 	badge("expired")
 
 	put(t, coll, "a", `{"n":3}`)
-	if err := lapse.DeleteCollection(t.Context(), coll.Name()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, lapse.DeleteCollection(t.Context(), coll.Name()))
 	b.load("documents/" + coll.Name() + "/a")
 	badge("deleted with its collection")
 	b.until(`document.querySelector('.timeline li').innerText.startsWith('Deleted with its collection')`)
@@ -624,9 +616,7 @@ func TestMany(t *testing.T) {
 	b.pick(`select[aria-label=Change]`, "delete")
 	b.sees("1,290 documents, all that match doc.n>=10. Their last content stays in the log.")
 	put(t, coll, "d0500", `{"n":500,"changed":true}`)
-	if err := client.Hold(t.Context(), coll, "d0600", ""); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.Hold(t.Context(), coll, "d0600", ""))
 	b.until(`document.querySelector('.many button.danger').disabled`)
 	b.fill(".many .warn input", coll.Name())
 	b.click(".many button.danger", "Delete 1,290 documents")
@@ -679,9 +669,7 @@ func TestImport(t *testing.T) {
 	}
 	lines.WriteString("no JSON\n" + `{"key":"forever","end":null,"n":1e400}`)
 	path := filepath.Join(t.TempDir(), "lines.jsonl")
-	if err := os.WriteFile(path, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(lines.String()), 0o600))
 	b := openConsole(t, lapse, console.Options{Write: true})
 	b.visit("documents/" + coll.Name())
 	b.click(".tools button", "Import")
@@ -708,9 +696,7 @@ func TestImport(t *testing.T) {
 
 	// Of a file of another kind only the first part is sent.
 	path = filepath.Join(t.TempDir(), "poem.txt")
-	if err := os.WriteFile(path, []byte(strings.Repeat("word\n", 700_000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(strings.Repeat("word\n", 700_000)), 0o600))
 	b.do(chromedp.SetUploadFiles(`input[type=file]`, []string{path}))
 	b.click(".import button.primary", "Import")
 	b.sees("“poem.txt” seems to be a TXT that is not NDJSON")
@@ -727,9 +713,7 @@ func TestRestoreAll(t *testing.T) {
 	for i := range 3 {
 		id := fmt.Sprint("d", i)
 		put(t, coll, id, fmt.Sprintf(`{"n":%d}`, i))
-		if err := client.Delete(t.Context(), coll, id); err != nil {
-			t.Fatal(err)
-		}
+		check(t, client.Delete(t.Context(), coll, id))
 	}
 	put(t, coll, "d0", `{"again":true}`)
 	b := openConsole(t, lapse, console.Options{Write: true})
@@ -836,9 +820,7 @@ func TestFeedPage(t *testing.T) {
 	b.sees("10,000 events")
 	b.until(`document.querySelectorAll('.feed tbody tr').length === 1000`)
 	_, last, err := lapse.LogBounds(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	b.until(`document.querySelector('.feed tbody .more').innerText === $?`, grouped(int64(last)))
 	b.click("button", "Pause")
 	b.sees("paused")
@@ -903,9 +885,7 @@ func TestFeedFilters(t *testing.T) {
 	b.click("button.more", "")
 	b.until(`document.querySelector('.feed .diff') === null`)
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	if err := client.Delete(t.Context(), coll, "b", client.TraceOf(http.Header{"Traceparent": {"00-" + trace + "-00f067aa0ba902b7-01"}})); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.Delete(t.Context(), coll, "b", client.TraceOf(http.Header{"Traceparent": {"00-" + trace + "-00f067aa0ba902b7-01"}})))
 	b.visit("documents/" + coll.Name() + "/b")
 	b.until(`document.querySelector('.timeline')?.innerText.includes($?)`, ", trace "+trace)
 	b.visit("feed?type=DocumentDeleted&from=1")
@@ -1072,9 +1052,7 @@ func everyPage(t *testing.T, coll *client.Collection) map[string]string {
 	put(t, coll, "a", `{"text":"`+strings.Repeat("long", 50)+`"}`)
 	put(t, coll, "held", `{}`)
 	put(t, coll, "deleted", `{}`)
-	if err := errors.Join(client.Hold(t.Context(), coll, "held", strings.Repeat("long", 250)), client.Delete(t.Context(), coll, "deleted")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(client.Hold(t.Context(), coll, "held", strings.Repeat("long", 250)), client.Delete(t.Context(), coll, "deleted")))
 	return map[string]string{
 		"": "Processes", "collections": coll.Name(), "collections/" + coll.Name(): "at once",
 		"forecast/" + coll.Name(): "come due", "documents/" + coll.Name(): "Modified", "documents/" + coll.Name() + "?until=24h": "Set by", "feed": "live",
@@ -1088,9 +1066,7 @@ func (b *tab) audit(where string) {
 	b.t.Helper()
 	if !eval[bool](b, `'axe' in window`) {
 		axe, err := os.ReadFile(filepath.Join("testdata", "axe.min.js")) // of npm's axe-core 4.14.1
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		check(b.t, err)
 		if sum := fmt.Sprintf("%x", sha256.Sum256(axe)); sum != "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c" {
 			b.t.Errorf("the sum of axe-core is %s", sum)
 		}
@@ -1230,9 +1206,7 @@ func TestWhoReads(t *testing.T) {
 	lapse, coll := serve(t)
 	put(t, coll, "a", `{}`)
 	for _, err := range lapse.Changes(t.Context(), client.Durable("billing"), client.FromSeq(1)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		break
 	}
 	b := openConsole(t, lapse, console.Options{})
@@ -1270,9 +1244,7 @@ func TestGoTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, coll, "s-1", `{}`)
-	if err := client.Delete(t.Context(), coll, "s-1"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.Delete(t.Context(), coll, "s-1"))
 	put(t, coll, "s-2", `{}`)
 	b := openConsole(t, lapse, console.Options{})
 	b.expect("404")

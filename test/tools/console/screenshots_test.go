@@ -29,12 +29,8 @@ type shop struct {
 func openShop(t *testing.T) *shop {
 	cmd := harness.Command(t, "test", "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0", "--at", "2026-11-27T15:02:00Z")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -44,9 +40,7 @@ func openShop(t *testing.T) *shop {
 	if err == nil {
 		err = json.Unmarshal(line, &ready)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s := &shop{tab: open(t, ready.Console), random: rand.New(rand.NewPCG(1, 2))}
 	if s.lapse, err = client.Connect(ready.NATS); err != nil {
 		t.Fatal(err)
@@ -112,9 +106,7 @@ func TestScreenshots(t *testing.T) {
 	s.do(chromedp.EmulateViewport(1280, 820))
 	take := func(name string) {
 		t.Helper()
-		if err := s.picture(filepath.Join(dir, name+".png"), false); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.picture(filepath.Join(dir, name+".png"), false))
 	}
 	s.visit("")
 	for minute := range 60 {
@@ -130,9 +122,7 @@ func TestScreenshots(t *testing.T) {
 	put(t, s.trials, "acme", `{"company":"Acme","plan":"team","seats":12}`)
 	put(t, s.sessions, "kiosk-7", `{"user":"ann","device":"kiosk"}`)
 	for e, err := range s.lapse.Changes(t.Context(), client.Durable("billing"), client.FromSeq(1)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if e.Seq > 3000 {
 			break
 		}

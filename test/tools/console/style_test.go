@@ -13,9 +13,7 @@ func TestStyle(t *testing.T) {
 	t.Parallel()
 	modules := npm.Install(t)
 	config, err := filepath.Abs("testdata/eslint.config.mjs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	eslint := child.Tool(t.Context(), "node", filepath.Join(modules, "eslint/bin/eslint.js"), "--config", config)
 	eslint.Dir = "../../../console/static"
 	eslint.Env = append(eslint.Environ(), "MODULES="+modules)

@@ -24,9 +24,7 @@ func bundle(t *testing.T, program string, options api.BuildOptions) []byte {
 	t.Helper()
 	modules := npm.Install(t)
 	src := t.TempDir() // away from the modules that the package is built with
-	if err := os.CopyFS(src, os.DirFS("../../../sdk/typescript/src")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.CopyFS(src, os.DirFS("../../../sdk/typescript/src")))
 	options.Stdin = &api.StdinOptions{Contents: program, Loader: api.LoaderTS, ResolveDir: src}
 	options.Bundle, options.Target, options.NodePaths = true, api.ES2022, []string{modules}
 	options.Alias = map[string]string{
@@ -44,9 +42,7 @@ func bundle(t *testing.T, program string, options api.BuildOptions) []byte {
 func block(t *testing.T, language, text string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/typescript.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, found := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		if strings.Contains(found[1], text) {
 			return found[1]
@@ -60,9 +56,7 @@ func block(t *testing.T, language, text string) string {
 func writeFile[T string | []byte](t *testing.T, name string, text T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -84,14 +78,10 @@ func TestTypeScriptInBrowser(t *testing.T) {
 	config := strings.NewReplacer("127.0.0.1:9222", addr, "http://127.0.0.1:8080", origin).Replace(block(t, "text", "allowed_origins"))
 	server := harness.Serve(t, "--durability", "os", "--user", "page="+writeFile(t, "password", "secret\n"), "--nats-config", writeFile(t, "web.conf", config))
 	lapse, err := client.Connect(strings.Replace(server.URL(), "nats://", "nats://page:secret@", 1), client.WithTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(lapse.Close)
 	sessions, err := lapse.CreateCollection(t.Context(), "sessions", client.TTLPerDocument())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 
 	page := open(t, origin)
 	page.expect("WebSocket connection to 'ws://" + addr) // while the server restarts
@@ -130,9 +120,7 @@ func TestTypeScriptInBrowser(t *testing.T) {
 // lapse: two tabs have one session, and a logout in one of them is final.
 func TestExpressInBrowser(t *testing.T) {
 	program, err := os.ReadFile(filepath.Join("testdata", "shop.ts"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	app := writeFile(t, "shop.cjs", bundle(t, string(program), api.BuildOptions{Platform: api.PlatformNode, Format: api.FormatCommonJS}))
 	node := child.CommandContext(t.Context(), t, "node", app)
 	node.Env = append(node.Env, "NATS_URL="+harness.Serve(t, "--durability", "os").URL())
@@ -140,14 +128,10 @@ func TestExpressInBrowser(t *testing.T) {
 	if err == nil {
 		err = node.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { _ = node.Process.Kill(); _ = node.Wait() })
 	url, err := bufio.NewReader(output).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	shop := strings.TrimSpace(url)
 	begin := func(b *tab, path string) {
 		t.Helper()

@@ -15,6 +15,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
+var check = harness.Check
+
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
 // sdk is the module whose emulator tests run here. They are read from the module cache.
@@ -41,13 +43,9 @@ func serve(t *testing.T, args ...string) (r ready) {
 	t.Helper()
 	cmd := harness.Command(t, append([]string{"test", "--listen", "127.0.0.1:0"}, args...)...)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
@@ -69,9 +67,7 @@ func copySDK(t *testing.T) string {
 		leftOut(t, "cannot download %s: %v: %s", sdk, err, out)
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(module.Dir)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.CopyFS(dir, os.DirFS(module.Dir)))
 	return dir
 }
 
@@ -105,9 +101,7 @@ var (
 func redirect(t *testing.T, file string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, found := range test.FindAllSubmatch(text, -1) {
 		names = append(names, string(found[1]))
 	}
@@ -121,12 +115,8 @@ func redirect(t *testing.T, file string) (names []string) {
 	if filepath.Base(file) == "emulator_test.go" {
 		changed += "\nvar emulatorURL = os.Getenv(\"EMULATOR\")\n"
 	}
-	if err := os.Chmod(file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chmod(file, 0o600))
+	check(t, os.WriteFile(file, []byte(changed), 0o600))
 	return names
 }
 

@@ -57,9 +57,7 @@ class Page {
 // shows. No SDK for C# is here.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/cosmos.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	blocks := map[string][]string{}
 	for _, found := range codeBlock.FindAllStringSubmatch(string(text), -1) {
 		blocks[found[1]] = append(blocks[found[1]], found[2])
@@ -73,9 +71,7 @@ func TestPage(t *testing.T) {
 			s := serve(t, "--cosmos", "http://localhost:0")
 			w := wrap[l.name]
 			program := filepath.Join(t.TempDir(), w.file)
-			if err := os.WriteFile(program, []byte(w.before+strings.ReplaceAll(block, "http://localhost:8081", s.Cosmos)+w.after), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(program, []byte(w.before+strings.ReplaceAll(block, "http://localhost:8081", s.Cosmos)+w.after), 0o600))
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			cmd := launch(ctx, t, program, "")

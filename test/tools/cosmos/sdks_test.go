@@ -79,18 +79,14 @@ func copyTo(t *testing.T, from, to string) {
 	if err == nil {
 		err = os.WriteFile(to, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 }
 
 func openJavaScript(t *testing.T) launcher {
 	modules := npm.Install(t)
 	return func(ctx context.Context, t *testing.T, program, cert string) *exec.Cmd {
 		dir := t.TempDir() // import looks for modules beside the program alone
-		if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
 		script := filepath.Join(dir, filepath.Base(program))
 		copyTo(t, program, script)
 		cmd := child.CommandContext(ctx, t, "node", script)
@@ -103,9 +99,7 @@ func openJavaScript(t *testing.T) launcher {
 func openPython(t *testing.T) launcher {
 	needs(t, "python3")
 	requirements, err := os.ReadFile("requirements.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = t.TempDir()
@@ -121,9 +115,7 @@ func openPython(t *testing.T) launcher {
 				leftOut(t, "%s: %v: %s", strings.Join(command, " "), err, out)
 			}
 		}
-		if err := os.WriteFile(complete, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(complete, nil, 0o600))
 	}
 	return func(ctx context.Context, t *testing.T, program, _ string) *exec.Cmd {
 		return child.CommandContext(ctx, t, filepath.Join(dir, "bin/python"), "-W", "ignore", program)
@@ -139,9 +131,7 @@ func openJava(t *testing.T) launcher {
 		leftOut(t, "mvn: %v: %s", err, out)
 	}
 	classpath, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return func(ctx context.Context, t *testing.T, program, cert string) *exec.Cmd {
 		property := "-DCOSMOS.HTTP_CONNECTION_WITHOUT_TLS_ALLOWED=true"
 		if cert != "" {

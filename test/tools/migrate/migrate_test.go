@@ -24,6 +24,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
+var check = harness.Check
+
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
 const root = "../../.."
@@ -45,9 +47,7 @@ func newWorkshop(t *testing.T, tools ...string) *workshop {
 		}
 	}
 	w := &workshop{t, t.TempDir()}
-	if err := os.CopyFS(filepath.Join(w.dir, "docs/migrate"), os.DirFS(filepath.Join(root, "docs/migrate"))); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.CopyFS(filepath.Join(w.dir, "docs/migrate"), os.DirFS(filepath.Join(root, "docs/migrate"))))
 	return w
 }
 
@@ -59,9 +59,7 @@ func (w *workshop) command(name, script string) {
 	if err == nil {
 		err = os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check(w.t, err)
 }
 
 // TestItemsOfCosmosDB: what docs/cosmos.md does before an import gives documents the ids of items.
@@ -71,9 +69,7 @@ func TestItemsOfCosmosDB(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(w.dir, "carts.jsonl"), []byte(`{"id":"7","customerId":"ann"}`+"\n"+`{"id":"a:b/ü","customerId":"C%3A~1"}`), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	command := regexp.MustCompile(`(?m)^ +(jq .*)$`).FindSubmatch(page)
 	if command == nil {
 		t.Fatal("the page has no jq")
@@ -106,14 +102,10 @@ func (w *workshop) redis(commands string) {
 	w.t.Helper()
 	_, port, _ := net.SplitHostPort(harness.FreeAddr(w.t))
 	redis := child.Command(w.t, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", w.dir)
-	if err := redis.Start(); err != nil {
-		w.t.Fatal(err)
-	}
+	check(w.t, redis.Start())
 	w.t.Cleanup(func() { _ = redis.Process.Kill(); _ = redis.Wait() })
 	cli, err := exec.LookPath("redis-cli")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check(w.t, err)
 	w.command("redis-cli", fmt.Sprintf(`exec %s -p %s "$@"`, cli, port))
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		out, _, _ := w.run("redis-cli PING")
@@ -138,14 +130,10 @@ func (w *workshop) buckets() jetstream.JetStream {
 	ns := harness.StartNATS(w.t, &server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(w.dir, "js"), NoSigs: true, NoLog: true})
 	w.command("nats", fmt.Sprintf(`exec %s --server %s "$@"`, binary, ns.ClientURL()))
 	nc, err := nats.Connect(ns.ClientURL())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check(w.t, err)
 	w.t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check(w.t, err)
 	return js
 }
 
@@ -159,13 +147,9 @@ var (
 // their documented format.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/migrate.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	testdata, err := filepath.Abs("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	soon := time.Now().UnixMilli()
 	prepare := map[string]func(*workshop){
 		"Redis": func(w *workshop) { w.redis(`SET cart:7 '{"items":["pen"]}' EX 1000` + "\nSET other 1") },
@@ -182,9 +166,7 @@ func TestPage(t *testing.T) {
 			if err == nil {
 				_, err = kv.PutString(w.t.Context(), "cart.7", `{"items":["pen"]}`)
 			}
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			check(w.t, err)
 		},
 		"Cosmos DB": func(w *workshop) { w.command("dmt", "cp "+testdata+"/cosmos.json carts.json") },
 		"DynamoDB": func(w *workshop) {
@@ -324,9 +306,7 @@ func TestMongoDBPath(t *testing.T) {
 func TestCosmosWithoutMetadata(t *testing.T) {
 	w := newWorkshop(t)
 	page, err := os.ReadFile(filepath.Join(root, "docs/migrate.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	recipe := regexp.MustCompile(`(?s)jq -cn --stream.*? carts\.json `).FindString(string(page))
 	stdout, stderr, err := w.run(`echo '[{"id":"a","ttl":5}]' >carts.json` + "\n" + recipe)
 	if recipe == "" || err == nil || stdout != "" || !strings.Contains(stderr, "IncludeMetadataFields") {
@@ -341,9 +321,7 @@ func TestNATSKV(t *testing.T) {
 	js := w.buckets()
 	ctx := t.Context()
 	kv, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", TTL: time.Hour, LimitMarkerTTL: time.Minute, History: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	began := time.Now().UnixMilli()
 	for _, do := range []func() error{
 		func() error {
@@ -360,9 +338,7 @@ func TestNATSKV(t *testing.T) {
 		func() error { return kv.Delete(ctx, "deleted") },
 		func() error { _, err := kv.Put(ctx, "binary", []byte{0xff}); return err },
 	} {
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, do())
 	}
 	ended := time.Now().UnixMilli()
 	stdout, stderr, err := w.run("sh docs/migrate/nats-kv.sh b || echo exit $?")

@@ -24,6 +24,8 @@ const release = "6ca4335c"
 // dir has the source and the binary of the release.
 var dir string
 
+var check = harness.Check
+
 func TestMain(m *testing.M) {
 	var err error
 	if dir, err = os.MkdirTemp("", "lapse-roll-"); err != nil {
@@ -137,9 +139,7 @@ func TestRoll(t *testing.T) {
 	writers := map[string]*writer{}
 	for _, db := range databases {
 		lapse, err := client.New(harness.Dial(t, url), client.WithDatabase(db), client.WithTimeout(2*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		eventually(t, "a collection of "+db, func() bool {
 			_, err := lapse.Do(ctx, "collection.create", "c", "", []byte(`{}`))
 			return err == nil || strings.Contains(err.Error(), "exists")
@@ -183,9 +183,7 @@ func TestRoll(t *testing.T) {
 				ID   string
 				Body struct{ N int }
 			}
-			if err := json.Unmarshal([]byte(line), &e); err != nil {
-				t.Fatal(err)
-			}
+			check(t, json.Unmarshal([]byte(line), &e))
 			got[e.ID] = e.Body.N
 		}
 		for id, n := range w.acked {

@@ -19,9 +19,7 @@ var histogramPart = regexp.MustCompile("_(bucket|count|sum)$")
 // each metric of the manual and of the alerts is in a panel, and panels do not overlap.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("../../../deploy/grafana/lapse.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var dashboard struct {
 		UID        string
 		Templating struct{ List []struct{ Name string } }
@@ -34,9 +32,7 @@ func TestDashboard(t *testing.T) {
 		}
 		Annotations struct{ List []struct{ Expr string } }
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(text, &dashboard))
 	exported, shown := exported(t), make(map[string]bool)
 	check := func(where, expr string) {
 		t.Helper()
@@ -76,9 +72,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	manual, err := os.ReadFile("../../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, row := range metricRow.FindAllStringSubmatch(string(manual), -1) {
 		if former := strings.Contains(string(manual), "`"+row[1]+"`: The name of "); !shown[row[1]] && !former {
 			t.Errorf("no panel shows %s", row[1])

@@ -11,6 +11,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
+var check = harness.Check
+
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
 // exported returns the names of the metrics that lapse serve exports, from a scrape.
@@ -34,9 +36,7 @@ func exported(t *testing.T) map[string]bool {
 func scrape(t *testing.T, address string) map[string]bool {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer response.Body.Close()
 	names := make(map[string]bool)
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {

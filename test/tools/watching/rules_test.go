@@ -28,9 +28,7 @@ var promQL = parser.NewParser(parser.Options{})
 func rules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, promQL, slog.New(slog.DiscardHandler))
 	for _, err := range errs {
 		t.Error(err)
@@ -283,9 +281,7 @@ func TestLatenessRecordingRule(t *testing.T) {
 	defer storage.Close()
 	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, promqltest.DefaultMaxSamplesPerQuery)
 	query, err := engine.NewInstantQuery(context.Background(), storage, nil, expr, time.Unix(1500, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer query.Close()
 	vector, err := query.Exec(context.Background()).Vector()
 	if err != nil || len(vector) != 1 {
@@ -300,9 +296,7 @@ func TestLatenessRecordingRule(t *testing.T) {
 // it.
 func TestPrometheusConfig(t *testing.T) {
 	c, err := config.LoadFile("../../../deploy/prometheus/prometheus.yml", false, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if len(c.RuleFiles) != 1 || filepath.Clean(c.RuleFiles[0]) != filepath.Clean(rulesFile) ||
 		len(c.ScrapeConfigs) != 2 || c.ScrapeConfigs[0].JobName != "lapse" || c.ScrapeConfigs[1].JobName != "nats" {
 		t.Errorf("it has the rules %q and scrapes %v", c.RuleFiles, c.ScrapeConfigs)
