@@ -23,9 +23,7 @@ func TestAppAccount(t *testing.T) {
 	s := harness.Serve(t, serveArgs(c.urls)...)
 	nc := c.connect(t, "app")
 	lapse, err := client.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	repeat(t, func(ctx context.Context) error {
 		_, err := lapse.Do(ctx, "collection.create", "orders", "", []byte(`{"defaultTtl":-1}`))
 		return err
@@ -44,9 +42,7 @@ func TestAppAccount(t *testing.T) {
 	writing.Wait()
 
 	own, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	// A new leader of the stream may not know the ids of the last messages yet.
 	eventually(t, "a repeat is a duplicate", func() bool {
 		id, duplicate := rand.Text(), false
@@ -72,9 +68,7 @@ func TestAppAccount(t *testing.T) {
 		t.Error(err)
 	}
 	reading, err := client.New(nc, client.APIPrefix("LAPSE.API"), client.WithTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	pushed := 0
 	for e, err := range reading.Changes(t.Context(), client.FromStart(), client.UntilNow(), client.OfType(client.DocumentCreated)) {
 		if err != nil || e.Collection != "orders" {

@@ -102,9 +102,7 @@ func (c *cluster) start(t *testing.T, i int, config string) {
 		return
 	}
 	o, err := nodeOptions(config, secrets, name, listen, c.routes[i], c.stores[i], c.routes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	c.nodes[i] = c.run(t, o)
 }
 
@@ -113,9 +111,7 @@ func (c *cluster) run(t *testing.T, o *server.Options) *server.Server {
 	t.Helper()
 	o.NoSigs = true
 	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s.SetLogger(&recorder{c: c}, false, false)
 	go s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
@@ -186,9 +182,7 @@ var inboxes = map[string]string{
 func login(t *testing.T, user string) []nats.Option {
 	t.Helper()
 	key, err := nats.NkeyOptionFromSeed(filepath.Join(secrets, "nkeys", user+".nk"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	options := []nats.Option{key, nats.RootCAs(filepath.Join(secrets, "ca.pem")), nats.Name(user), nats.MaxReconnects(-1), nats.Timeout(patience),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 	if prefix := inboxes[user]; prefix != "" {
@@ -248,6 +242,7 @@ func (r *recorder) Errorf(format string, args ...any) { r.add(format, args) }
 func (r *recorder) Fatalf(format string, args ...any) { r.add(format, args) }
 
 var (
+	check      = harness.Check
 	eventually = harness.Eventually
 	repeat     = harness.Repeat
 )

@@ -24,9 +24,7 @@ var subjectOfMain = regexp.MustCompile(`"[^"]*(LAPSE_|lapse\.)main[^"]*"`)
 func withDatabase(t *testing.T, second string) (path string) {
 	t.Helper()
 	text, err := os.ReadFile(natsConf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	forSecond := strings.NewReplacer("LAPSE_main", "LAPSE_"+second, "lapse.main.", "lapse."+second+".").Replace
 	var both []string
 	for line := range strings.Lines(string(text)) {
@@ -40,9 +38,7 @@ func withDatabase(t *testing.T, second string) (path string) {
 		both = append(both, line)
 	}
 	path = filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, []byte(strings.Join(both, "")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(strings.Join(both, "")), 0o600))
 	return path
 }
 
@@ -54,9 +50,7 @@ func TestServeDatabases(t *testing.T) {
 	contexts(t, c.urls)
 	s := harness.Serve(t, serveArgs(c.urls, "--database", "main,other", "--retain", "1h", "--snapshot-every", "1s")...)
 	producer, err := jetstream.New(c.connect(t, "producer"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, database := range []string{"main", "other"} {
 		done(t, "client", "collection", "create", "orders", `{"defaultTtl":-1}`, "--database", database)
 		done(t, "client", "document", "upsert", "orders", "stays", `{}`, "--database", database)
@@ -87,9 +81,7 @@ func TestServeDatabases(t *testing.T) {
 		default:
 		}
 	}))
-	if err := bulk.Publish("$JS.API.STREAM.INFO.LAPSE_other", nil); err != nil {
-		t.Fatal(err)
-	}
+	check(t, bulk.Publish("$JS.API.STREAM.INFO.LAPSE_other", nil))
 	select {
 	case <-refused:
 	case <-time.After(patience):

@@ -19,9 +19,7 @@ import (
 func startFar(t *testing.T, gateway string) *cluster {
 	t.Helper()
 	o, err := nodeOptions(natsConf, secrets, "nats-1", "127.0.0.1:-1", "127.0.0.1:-1", t.TempDir(), harness.FreeAddrs(t, 3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	o.ServerName, o.Cluster, o.Routes, o.JetStream = "far", server.ClusterOpts{}, nil, false
 	o.Gateway = server.GatewayOpts{Name: "far", Host: "127.0.0.1", Port: -1,
 		Gateways: []*server.RemoteGatewayOpts{{Name: "lapse", URLs: []*url.URL{{Scheme: "nats", Host: gateway}}}}}
@@ -44,9 +42,7 @@ func TestElsewhere(t *testing.T) {
 	s := harness.Serve(t, serveArgs(near.urls)...)
 	far := startFar(t, a.GatewayAddr().String())
 	v, err := a.Varz(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	leaf := harness.StartNATS(t, &server.Options{
 		ServerName: "leaf", Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(), JetStreamDomain: "leaf",
 		LeafNode: server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{{URLs: []*url.URL{{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", v.LeafNode.Port), User: url.UserPassword("leaf", "leaf")}}}}},
@@ -75,21 +71,13 @@ func TestElsewhere(t *testing.T) {
 	}
 
 	js, err := jetstream.NewWithAPIPrefix(onLeaf, "LAPSE.API")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	c, err := js.CreateConsumer(t.Context(), log, jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: db.Events() + "*.DocumentCreated"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for range 6 {
 		m, err := c.Next(jetstream.FetchMaxWait(patience))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.DoubleAck(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, m.DoubleAck(t.Context()))
 	}
 	s.Stop()
 	refuse(t, s, violates)

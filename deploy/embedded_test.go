@@ -22,17 +22,13 @@ import (
 func TestEmbeddedExample(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/embedded.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	example := regexp.MustCompile("(?s)```text\n(.*?)```").FindStringSubmatch(string(page))[1]
 	dir, node := t.TempDir(), filepath.Join(secrets, "nats-1")
 	write := func(name, text string) string {
 		t.Helper()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, []byte(text), 0o600))
 		return file
 	}
 	account := harness.Run(t, nil, "config", "account", "APP").OK()
@@ -54,15 +50,11 @@ func TestEmbeddedExample(t *testing.T) {
 	harness.Run(t, nil, "status", "--server", "tls://"+server.Addr, "--tls-ca", ca).Exits(1)
 
 	lapse, err := client.Connect("tls://app:first@"+server.Addr, client.WithNATSOptions(nats.RootCAs(ca), nats.NoReconnect()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer lapse.Close()
 	// The console is let in without a password.
 	reply, err := http.Get("http://" + console + "/api/collection.list")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	body, err := io.ReadAll(reply.Body)
 	_ = reply.Body.Close()
 	if err != nil || reply.StatusCode != http.StatusOK || !strings.Contains(string(body), "sessions") {

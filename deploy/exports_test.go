@@ -17,9 +17,7 @@ import (
 func withLines(t *testing.T, more map[string]string) (path string) {
 	t.Helper()
 	text, err := os.ReadFile(natsConf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for line, after := range more {
 		if strings.Count(string(text), line+"\n") != 1 {
 			t.Fatalf("nats.conf does not have this line once: %s", line)
@@ -27,9 +25,7 @@ func withLines(t *testing.T, more map[string]string) (path string) {
 		text = []byte(strings.Replace(string(text), line+"\n", line+"\n"+after+"\n", 1))
 	}
 	path = filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 

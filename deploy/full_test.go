@@ -17,13 +17,9 @@ import (
 func TestStorageLimit(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(natsConf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	small := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(small, []byte(strings.Replace(string(text), "$NATS_MAX_STORE", "4MB", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(small, []byte(strings.Replace(string(text), "$NATS_MAX_STORE", "4MB", 1)), 0o600))
 	c := startClusterWith(t, small, 3)
 	contexts(t, c.urls)
 	s := harness.Serve(t, serveArgs(c.urls)...)
@@ -31,9 +27,7 @@ func TestStorageLimit(t *testing.T) {
 
 	nc := c.connect(t, "client")
 	lapse, err := client.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	put := func(ctx context.Context) (uint64, error) {
 		reply, err := lapse.Do(ctx, "document.upsert", "orders", "a", []byte(`{"fill":"`+strings.Repeat("x", 256<<10)+`"}`))
 		if err != nil {

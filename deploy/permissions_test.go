@@ -26,16 +26,10 @@ func TestInboxIsolation(t *testing.T) {
 	c := startCluster(t, 1)
 	client, service := c.connect(t, "client"), c.connect(t, "service")
 	seen, err := client.SubscribeSync("_INBOX.>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, client.Flush())
 	for _, inbox := range []string{"_INBOX.producer.x", "_INBOX.auditor.x", "_INBOX.last"} {
-		if err := service.Publish(inbox, nil); err != nil {
-			t.Fatal(err)
-		}
+		check(t, service.Publish(inbox, nil))
 	}
 	if m, err := seen.NextMsg(patience); err != nil || m.Subject != "_INBOX.last" {
 		t.Errorf("seen: %+v, %v", m, err)

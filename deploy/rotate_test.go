@@ -26,33 +26,23 @@ func TestRotate(t *testing.T) {
 	}
 	next = filepath.Join(next, "secrets")
 	dir := t.TempDir() // secrets in use
-	if err := os.CopyFS(dir, os.DirFS(secrets)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.CopyFS(dir, os.DirFS(secrets)))
 	// put writes a file in use: those of that name in the directories, one after the other.
 	put := func(name string, from ...string) {
 		t.Helper()
 		var text []byte
 		for _, from := range from {
 			part, err := os.ReadFile(filepath.Join(from, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			text = append(text, part...)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	config := filepath.Join(dir, "nats.conf")
 	shipped, err := os.ReadFile(natsConf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	configure := func(text string) {
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(config, []byte(text), 0o600))
 	}
 	configure(string(shipped))
 
@@ -65,9 +55,7 @@ func TestRotate(t *testing.T) {
 				o.NoSigs = true
 				err = s.ReloadOptions(o)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 		}
 		eventually(t, "all routes are there", func() bool {
 			return !slices.ContainsFunc(c.nodes, func(s *server.Server) bool {
@@ -86,9 +74,7 @@ func TestRotate(t *testing.T) {
 	harness.Serve(t, args...)
 	connect := func(seeds string, ca string) *nats.Conn {
 		key, err := nats.NkeyOptionFromSeed(filepath.Join(seeds, "nkeys", "client.nk"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		nc, err := nats.Connect(strings.Join(c.urls, ","), key, nats.RootCAs(ca), nats.MaxReconnects(-1), nats.Timeout(patience), nats.ReconnectWait(10*time.Millisecond))
 		if err != nil {
 			return nil
@@ -123,9 +109,7 @@ func TestRotate(t *testing.T) {
 		c.nodes[i].Shutdown()
 		c.nodes[i].WaitForShutdown()
 		o, err := nodeOptions(config, dir, fmt.Sprint("nats-", i+1), strings.TrimPrefix(c.urls[i], "tls://"), c.routes[i], c.stores[i], c.routes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		c.nodes[i] = c.run(t, o)
 		answers(client)
 	}
@@ -159,8 +143,6 @@ func TestRotate(t *testing.T) {
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return text
 }

@@ -44,12 +44,8 @@ func contexts(t *testing.T, urls []string) {
 			"url": strings.Join(urls, ","), "nkey": filepath.Join(secrets, "nkeys", user+".nk"),
 			"ca": filepath.Join(secrets, "ca.pem"), "inbox_prefix": inboxes[user],
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(contextOf(t, user), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, os.WriteFile(contextOf(t, user), text, 0o600))
 	}
 }
 
@@ -140,9 +136,7 @@ func TestServe(t *testing.T) {
 	})
 	producer := c.through(t, urls, "producer")
 	js, err := jetstream.New(producer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for n := range 20 {
 		repeat(t, func(ctx context.Context) error {
 			_, err := js.Publish(ctx, db.Mutations()+"document.upsert.orders.m"+fmt.Sprint(n), fmt.Appendf(nil, `{"total":%d,"ttl":1}`, n))
@@ -233,9 +227,7 @@ func request(t *testing.T, nc *nats.Conn, subject, body string) (m *nats.Msg) {
 func (c *cluster) through(t *testing.T, urls []string, user string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(strings.Join(urls, ","), login(t, user)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -246,9 +238,7 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 	t.Helper()
 	nc := c.through(t, urls, "client")
 	lapse, err := client.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	// Events are trimmed soon after they are read, so keep writing.
 	writing, stop := context.WithCancel(t.Context())
 	var writer sync.WaitGroup
@@ -267,16 +257,12 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 	defer cancel()
 	for range 2 {
 		for _, err := range lapse.Changes(soon, client.FromStart(), client.Durable("reader")) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			break
 		}
 	}
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	repeat(t, func(ctx context.Context) error {
 		_, err := js.Publish(ctx, db.Mutations()+"document.upsert.orders.mine", []byte(`{}`))
 		return err
@@ -302,9 +288,7 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 	}
 	// The oldest API, as in client libraries of other languages.
 	legacy, err := nc.JetStream(nats.UseLegacyDurableConsumers())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, opts := range [][]nats.SubOpt{{}, {nats.Durable("old")}, {nats.EnableFlowControl(), nats.IdleHeartbeat(100e6)}} {
 		var sub *nats.Subscription
 		repeat(t, func(context.Context) (err error) {
@@ -314,9 +298,7 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 		if _, err := sub.NextMsg(patience); err != nil {
 			t.Fatal(err)
 		}
-		if err := sub.Unsubscribe(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, sub.Unsubscribe())
 	}
 }
 
@@ -334,9 +316,7 @@ func allUsed(t *testing.T, tap *tap) {
 	t.Helper()
 	const anyPort = "127.0.0.1:-1"
 	o, err := nodeOptions(natsConf, secrets, "nats-1", anyPort, anyPort, t.TempDir(), harness.FreeAddrs(t, 3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, user := range o.Nkeys {
 		name := userOf(user.Nkey)
 		if name == "operator" || user.Permissions == nil {

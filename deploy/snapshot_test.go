@@ -57,8 +57,6 @@ func TestLargeSnapshot(t *testing.T) {
 
 func quoted(t *testing.T, text []byte) []byte {
 	b, err := json.Marshal(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return b
 }

@@ -74,17 +74,11 @@ func TestSteeringFromAccount(t *testing.T) {
 	f := newFixture(t, withPorts(t))
 	app := f.connect(t, "app")
 	js, err := jetstream.NewWithAPIPrefix(app, "LAPSE.API")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	v, err := f.nodes[0].Varz(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	leaf, err := attack.DialLeaf(fmt.Sprintf("127.0.0.1:%d", v.LeafNode.Port), "leaf", "leaf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(leaf.Close)
 
 	var requests []nats.Msg
@@ -118,14 +112,10 @@ func TestSteeringFromAccount(t *testing.T) {
 					if !strings.HasPrefix(r.Subject, db.Mutations()) {
 						m.Header.Set("Nats-Expected-Stream", log)
 					}
-					if err := way.from.PublishMsg(m); err != nil {
-						t.Fatal(err)
-					}
+					check(t, way.from.PublishMsg(m))
 				}
 			}
-			if err := way.from.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			check(t, way.from.Flush())
 		}
 		repeat(t, func(ctx context.Context) error { return attack.Detour(ctx, app, target, subjects) })
 		// What the gate and JetStream were sent before is done when these are answered.

@@ -25,9 +25,7 @@ func newFixture(t *testing.T, config string) *fixture {
 	t.Helper()
 	f := &fixture{startClusterWith(t, config, 3), attack.Log{DB: db}}
 	processor, err := jetstream.New(f.connect(t, "processor"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if f.JS, err = jetstream.New(f.connect(t, "operator")); err != nil {
 		t.Fatal(err)
 	}
@@ -42,9 +40,7 @@ func (c *cluster) openGates(t *testing.T) {
 	for _, url := range c.urls {
 		at := func(user string) *nats.Conn { return harness.Dial(t, url, login(t, user)...) }
 		g, err := gate.Open(at("gate-clients"), at("gate-log"), gate.Options{Databases: []schema.DatabaseName{db}, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(g.Close)
 	}
 }

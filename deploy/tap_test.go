@@ -27,22 +27,16 @@ func (tp *tap) open(t *testing.T, c *cluster) (urls []string) {
 	t.Helper()
 	tp.published, tp.listened = map[string]map[string]bool{}, map[string]map[string]bool{}
 	cert, err := tls.LoadX509KeyPair(filepath.Join(secrets, "nats-1", "cert.pem"), filepath.Join(secrets, "nats-1", "key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	pem, err := os.ReadFile(filepath.Join(secrets, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
 	for _, url := range c.urls {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(func() { l.Close() })
 		to := strings.TrimPrefix(url, "tls://")
 		running.Go(func() {

@@ -23,9 +23,7 @@ func TestUserFlag(t *testing.T) {
 	write := func(name, text string) string {
 		t.Helper()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, []byte(text), 0o600))
 		return file
 	}
 	app, other := write("app", "first\n"), write("other", "stays\n")
@@ -55,15 +53,11 @@ func TestUserFlag(t *testing.T) {
 	harness.Run(t, nil, "status", "--server", "tls://app:wrong@"+server.Addr, "--tls-ca", ca).Exits(1)
 
 	request, err := http.NewRequest(http.MethodPost, "http://"+console+"/api/collection.create?collection=x", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	request.Header.Set("Lapse-Console", "1")
 	request.Header.Set("Origin", "http://"+console)
 	reply, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_ = reply.Body.Close()
 	if reply.StatusCode != http.StatusForbidden {
 		t.Errorf("the console permits a change without a token: %s", reply.Status)
@@ -72,9 +66,7 @@ func TestUserFlag(t *testing.T) {
 	dial := func(login string) *client.Client {
 		t.Helper()
 		c, err := client.Connect("tls://"+login+"@"+server.Addr, client.WithNATSOptions(nats.RootCAs(ca), nats.NoReconnect()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(c.Close)
 		return c
 	}
