@@ -46,9 +46,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 					}
 					nc := all[connection](r.target)
 					// nats.go does not reconnect after the server's error for this.
-					if err := nc.Publish(strings.Repeat("a", 5000), nil); err != nil {
-						t.Fatal(err)
-					}
+					check(t, nc.Publish(strings.Repeat("a", 5000), nil))
 					want := fmt.Sprintf("NATS closed the connection %q for good: nats: maximum control line exceeded: see the log of the NATS server, and start lapse again", nc.Opts.Name)
 					if err := <-ended; err == nil || err.Error() != want {
 						t.Errorf("it ends with %v, and not with %s", err, want)
@@ -64,9 +62,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 func startNATS(t *testing.T) *External {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoLog: true, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ns.Start()
 	if !ns.ReadyForConnections(time.Minute) {
 		t.Fatal("the NATS server does not start")

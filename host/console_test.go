@@ -14,9 +14,7 @@ import (
 // token only while nobody has to log in.
 func TestConsoleOfUsers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "app")
-	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte("secret"), 0o600))
 	users := []User{{Name: "app", File: file}}
 	for _, c := range []struct {
 		users []User
@@ -26,9 +24,7 @@ func TestConsoleOfUsers(t *testing.T) {
 		o := Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, Users: c.users, Processor: processor.Options{Logger: slog.New(slog.DiscardHandler)}}
 		console := &ConsoleServer{Console: Console{Token: c.token}}
 		target := newTarget(o)
-		if err := target.openEmbedded(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, target.openEmbedded())
 		if got := console.mayWrite(target); got != c.want {
 			t.Errorf("with %v and token %q: %t", c.users, c.token, got)
 		}

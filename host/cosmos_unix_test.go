@@ -29,19 +29,13 @@ func TestReloadBeforeServing(t *testing.T) {
 	c := Cosmos{Address: cosmos.Address{URL: "https://127.0.0.1:0", CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}}
 	cert, key := harness.Certificate(t, 1)
 	for file, text := range map[string][]byte{c.CertFile: cert, c.KeyFile: key} {
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, text, 0o600))
 	}
 	logged := make(lines, 1)
 	s, err := c.Listen(true, slog.New(slog.NewJSONHandler(logged, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer s.Close()
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	check(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	if line := <-logged; !strings.Contains(line, `"reloaded"`) {
 		t.Error(line)
 	}

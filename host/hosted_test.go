@@ -18,9 +18,7 @@ func failing(t *testing.T, names ...string) *databases {
 	var all []*hosted
 	for _, name := range names {
 		dir := filepath.Join(t.TempDir(), name)
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Mkdir(dir, 0o700))
 		db := &hosted{changed: make(chan struct{}, 1), options: processor.Options{Dir: dir, Monitor: monitor.NewMonitor("main")}}
 		db.sound.Store(true)
 		all = append(all, db)

@@ -22,9 +22,7 @@ func TestMoveRefused(t *testing.T) {
 	t.Parallel()
 	nc := harness.Dial(t, harness.StartNATS(t, harness.NATSOptions(t.TempDir())).ClientURL())
 	process, err := peers.Join(t.Context(), nc, peers.Self{ID: "a", Weight: 1, Databases: []schema.DatabaseName{"main"}, Lease: 5 * time.Second, Events: func(observe.Event) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s := &spreading{log: nc, process: process, node: "a", lease: 5 * time.Second, elapsed: func() time.Duration { return 0 }}
 	db := &hosted{name: "main"}
 	ctx, end := context.WithCancel(t.Context())

@@ -27,9 +27,7 @@ func TestNodeName(t *testing.T) {
 	}
 	for _, damaged := range []string{"", "\n", "a.b", "a b", "\x00\x01", strings.Repeat("A", 70_000), strings.Repeat("A", 2<<20)} {
 		lines.Reset()
-		if err := os.WriteFile(filepath.Join(dir, "node"), []byte(damaged), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, "node"), []byte(damaged), 0o600))
 		if name := named(); name == first || name != named() || strings.Count(lines.String(), "\n") != 1 {
 			t.Errorf("after %.20q: %s: %s", damaged, name, lines.String())
 		}

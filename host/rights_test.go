@@ -29,9 +29,7 @@ func TestReadyNeedsRights(t *testing.T) {
 			t.Parallel()
 			options := harness.NATSOptions(t.TempDir())
 			config := `authorization { users: [{ user: all, password: x }, { user: less, password: x, permissions { DENIED } }] }`
-			if err := options.ProcessConfigString(strings.Replace(config, "DENIED", c.denied, 1)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, options.ProcessConfigString(strings.Replace(config, "DENIED", c.denied, 1)))
 			ns := harness.StartNATS(t, options)
 			o := Options{StoreDir: t.TempDir(), Databases: []schema.DatabaseName{"main"}, Processor: processor.Options{Lease: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)}}
 			o.External = &External{Connect: func(name string, with ...nats.Option) (*nats.Conn, error) {

@@ -69,9 +69,7 @@ func startClocks(t testing.TB, test host.Test) *clocks {
 func (c *clocks) connect() *nats.Conn {
 	c.Helper()
 	nc, err := nats.Connect(c.url, nats.Timeout(patience))
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	c.Cleanup(nc.Close)
 	return nc
 }
@@ -125,21 +123,15 @@ func (c *clocks) want(want, subject, body string, headers ...string) {
 func (c *clocks) log(db string) string {
 	c.Helper()
 	js, err := jetstream.New(c.Conn)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	stream, err := js.Stream(ctx, "LAPSE_"+db)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	var lines strings.Builder
 	for seq := uint64(1); seq <= stream.CachedInfo().State.LastSeq; seq++ {
 		m, err := stream.GetMsg(ctx, seq)
-		if err != nil {
-			c.Fatal(err)
-		}
+		check(c, err)
 		tail := strings.TrimPrefix(m.Subject, "lapse."+db+".events.")
 		if strings.HasPrefix(tail, "_.") {
 			continue
@@ -260,9 +252,7 @@ func TestClockMovesAfterWhatCame(t *testing.T) {
 	t.Parallel()
 	c := startClocks(t, host.Test{})
 	js, err := jetstream.New(c.connect())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	c.want("201", "main.api.collection.create.c", `{"defaultTtl":-1}`)
 	large := strings.Repeat("x", 1<<20)
 	for round := range 20 {
@@ -270,20 +260,14 @@ func TestClockMovesAfterWhatCame(t *testing.T) {
 		replies := make(chan *nats.Msg, 20)
 		inbox := c.NewInbox()
 		sub, err := c.ChanSubscribe(inbox, replies)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if _, err := js.Publish(t.Context(), fmt.Sprintf("lapse.main.mutations.document.upsert.c.m%d", round), []byte(`{"ttl":1}`)); err != nil {
 			t.Fatal(err)
 		}
 		for i, body := range []string{`{"ttl":1}`, fmt.Sprintf(`{"ttl":1,"large":%q}`, large), `{"ttl":1}`} {
-			if err := c.PublishRequest(fmt.Sprintf("lapse.main.api.document.upsert.c.r%d-%d", round, i), inbox, []byte(body)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, c.PublishRequest(fmt.Sprintf("lapse.main.api.document.upsert.c.r%d-%d", round, i), inbox, []byte(body)))
 		}
-		if err := c.PublishRequest("lapse.main.api.batch.c", inbox, fmt.Appendf(nil, `{"operations":[{"op":"upsert","id":"b%d","body":{"ttl":1}}]}`, round)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, c.PublishRequest("lapse.main.api.batch.c", inbox, fmt.Appendf(nil, `{"operations":[{"op":"upsert","id":"b%d","body":{"ttl":1}}]}`, round)))
 		code, reply := c.ask("main.test.advance", `{"by":1}`)
 		if !strings.Contains(reply, `"events":5`) || !strings.Contains(reply, fmt.Sprintf(`"now":%d`, 946684800000+at+1000)) {
 			t.Fatalf("round %d: %s %s", round, code, reply)
@@ -291,9 +275,7 @@ func TestClockMovesAfterWhatCame(t *testing.T) {
 		if len(replies) != 4 {
 			t.Fatalf("round %d: %d of 4 requests were answered before the move", round, len(replies))
 		}
-		if err := sub.Unsubscribe(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, sub.Unsubscribe())
 	}
 }
 
@@ -305,22 +287,14 @@ func TestClockSubscribers(t *testing.T) {
 	c.want("201", "main.api.collection.create.c", `{"defaultTtl":60}`)
 	c.want("201", "main.api.document.create.c.a", `{"n":1}`)
 	js, err := jetstream.New(c.Conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	expired := jetstream.ConsumerConfig{Durable: "d", FilterSubject: "lapse.main.events.*.DocumentExpired", AckPolicy: jetstream.AckExplicitPolicy}
 	durable, err := js.CreateConsumer(t.Context(), "LAPSE_main", expired)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ordered, err := js.OrderedConsumer(t.Context(), "LAPSE_main", jetstream.OrderedConsumerConfig{FilterSubjects: []string{expired.FilterSubject}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	gone := c.connect()
-	if err := gone.PublishRequest("lapse.main.test.advance", gone.NewInbox(), []byte(`{"by":"1m"}`)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, gone.PublishRequest("lapse.main.test.advance", gone.NewInbox(), []byte(`{"by":"1m"}`)))
 	gone.Flush()
 	gone.Close()
 	for _, consumer := range []jetstream.Consumer{durable, ordered} {
@@ -329,9 +303,7 @@ func TestClockSubscribers(t *testing.T) {
 			t.Fatalf("%+v, %v", m, err)
 		}
 		if consumer == durable {
-			if err := m.DoubleAck(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check(t, m.DoubleAck(t.Context()))
 		}
 	}
 	c.want(`200 {"now":946684860000,"seq":4,"events":0}`, "main.test.advance", `{"by":0}`)
@@ -349,19 +321,13 @@ func TestClockReaders(t *testing.T) {
 	for _, year := range []int{1970, 2026, 9998} {
 		at := time.Date(year, 5, 1, 0, 0, 0, 0, time.UTC)
 		lapse, err := client.New(c.Conn, client.WithDatabase(fmt.Sprint("y", year)), client.WithTimeout(patience))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		clock := lapse.TestClock()
-		if err := clock.Open(ctx, at); err != nil {
-			t.Fatal(err)
-		}
+		check(t, clock.Open(ctx, at))
 		sessions, err := lapse.CreateCollection(ctx, "sessions", client.DefaultTTL(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		for _, id := range []string{"a", "b"} {
 			if _, err := client.Upsert(ctx, sessions, id, struct{}{}); err != nil {
 				t.Fatal(err)
@@ -428,19 +394,13 @@ func TestClockConsole(t *testing.T) {
 			method, path = http.MethodGet, step.path
 		}
 		request, err := http.NewRequestWithContext(t.Context(), method, c.console+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		request.Header.Set("Origin", c.console)
 		request.Header.Set("Lapse-Console", "1")
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		response.Body.Close()
 		if got := response.Status + string(body); !strings.Contains(got, step.has) {
 			t.Errorf("after %q %s is %s, want %s", step.request, step.path, got, step.has)
@@ -452,9 +412,7 @@ func TestClockConsole(t *testing.T) {
 // holds, repeats and an overdue release.
 func (c *clocks) play(db string) {
 	js, err := jetstream.New(c.Conn)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	c.want("201", db+".test.open", "")
 	c.want("201", db+".api.collection.create.c", `{"defaultTtl":60,"warnBefore":10}`)
 	for i := range 10 {
@@ -523,9 +481,7 @@ func TestClockSameLog(t *testing.T) {
 func (c *clocks) consume(db string) {
 	c.Helper()
 	lapse, err := client.New(c.Conn, client.WithDatabase(db), client.WithTimeout(patience))
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	expired := 0
 	for _, err := range lapse.Changes(context.Background(), client.Durable("d"), client.FromStart(), client.UntilNow(), client.OfType(client.DocumentExpired)) {
 		if err != nil {
@@ -565,9 +521,7 @@ func TestLoad(t *testing.T) {
 		t.Errorf("it has\n%s, want\n%s", got, log)
 	}
 	var last struct{ Seq int }
-	if err := json.Unmarshal([]byte(log[end:]), &last); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal([]byte(log[end:]), &last))
 	code, reply := c.ask("main.api.document.restore.c.b", `{}`)
 	if want := fmt.Sprintf(`"_etag":"%d"`, last.Seq+1); code != "201" || !strings.Contains(reply, want) {
 		t.Errorf("restore: %s %s, want %s", code, reply, want)
@@ -579,14 +533,10 @@ func TestLoad(t *testing.T) {
 func (c *clocks) export(db string) string {
 	c.Helper()
 	lapse, err := client.New(c.Conn, client.WithDatabase(db))
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	var lines []byte
 	for e, err := range lapse.Changes(context.Background(), client.FromStart(), client.UntilNow()) {
-		if err != nil {
-			c.Fatal(err)
-		}
+		check(c, err)
 		lines = append(e.Schema().AppendJSON(lines), '\n')
 	}
 	return string(lines)
@@ -614,9 +564,7 @@ func TestDatabasesComeAndGo(t *testing.T) {
 	}
 	working.Wait()
 	js, err := jetstream.New(c.Conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	names := js.StreamNames(t.Context())
 	for name := range names.Name() {
 		if !strings.HasPrefix(name, "LAPSE_main") {

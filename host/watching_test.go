@@ -15,9 +15,7 @@ import (
 func TestListenUnix(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "health")
 	live, err := listenUnix(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if second, err := listenUnix(path); err == nil || !strings.Contains(err.Error(), "another program listens there") {
 		t.Errorf("beside a process that serves the socket: %v, %v", second, err)
 	}
@@ -33,9 +31,7 @@ func TestListenUnix(t *testing.T) {
 		t.Fatalf("after a kill: %v", err)
 	}
 	_ = again.Close()
-	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte("text"), 0o600))
 	if nc, err := listenUnix(path); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("instead of a file: %v, %v", nc, err)
 	}
