@@ -14,9 +14,7 @@ func TestActionFlags(t *testing.T) {
 	t.Parallel()
 	file := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, []byte(text), mode))
 		return path
 	}
 	const url, run = "--durable d --post https://example.net/", "--durable d --exec true"

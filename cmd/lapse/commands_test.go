@@ -168,14 +168,10 @@ func newStandin(t *testing.T) *standin {
 	ns := startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	nc := harness.Dial(t, ns.ClientURL())
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s := &standin{server: ns, js: js, answers: map[string][]*nats.Msg{}}
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, err = nc.Subscribe("lapse.main.api.>", func(m *nats.Msg) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -188,12 +184,8 @@ func newStandin(t *testing.T) *standin {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, nc.Flush())
 	return s
 }
 
@@ -211,9 +203,7 @@ func (s *standin) answer(tail string, code int, body string, next bool) {
 // expires sets the deadline of the last reply for a tail to span from now.
 func (s *standin) expires(t *testing.T, tail, span string) {
 	d, err := time.ParseDuration(span)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	header := s.answers[tail][len(s.answers[tail])-1].Header
@@ -255,24 +245,18 @@ func (s *standin) trim(t *testing.T, seq uint64) {
 	if err == nil {
 		err = log.Purge(t.Context(), jetstream.WithPurgeSequence(seq+1))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 }
 
 func (s *standin) happen(t *testing.T, line string) {
 	t.Helper()
 	var e schema.Event
-	if err := e.UnmarshalJSON([]byte(line)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, e.UnmarshalJSON([]byte(line)))
 	m := nats.NewMsg("lapse.main.events." + e.EventTokens())
 	e.Headers(func(name, value string) { m.Header.Set(name, value) })
 	m.Data = e.Body
 	ack, err := s.js.PublishMsg(t.Context(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if ack.Sequence != e.Seq {
 		t.Fatalf("event %d came out as %d", e.Seq, ack.Sequence)
 	}

@@ -32,9 +32,7 @@ func TestContext(t *testing.T) {
 		}
 	}
 	nc, err := (&externalFlags{logins: map[string]login{"": {"context", "here"}}}).connect(host.LogConnection) // of serve
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	nc.Close()
 }
 
@@ -87,28 +85,20 @@ func writeContexts(t *testing.T, urls map[string]string) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", dir)
 	contexts := filepath.Join(dir, "nats", "context")
-	if err := os.MkdirAll(contexts, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(contexts, 0o700))
 	for name, url := range urls {
-		if err := os.WriteFile(filepath.Join(contexts, name+".json"), []byte(`{"url":"`+url+`"}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(contexts, name+".json"), []byte(`{"url":"`+url+`"}`), 0o600))
 	}
 }
 
 // TestLoginFlags: --nkey and --creds log in, also instead of the login of a context.
 func TestLoginFlags(t *testing.T) {
 	pair, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	seed, _ := pair.Seed()
 	public, _ := pair.PublicKey()
 	file := filepath.Join(t.TempDir(), "user.nk")
-	if err := os.WriteFile(file, seed, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, seed, 0o600))
 	s := startNATS(t, &server.Options{Nkeys: []*server.NkeyUser{{Nkey: public}}})
 	writeContexts(t, map[string]string{"wrong": s.ClientURL() + `","user":"some","password":"body`})
 	for _, test := range []struct {
@@ -239,9 +229,7 @@ func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	s := startNATS(t, &server.Options{})
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var proxy sync.WaitGroup
 	defer proxy.Wait()
 	defer busy.Close()
@@ -266,15 +254,11 @@ func TestSilentServer(t *testing.T) {
 	})
 	f := &externalFlags{url: busy.Addr().String()}
 	nc, err := f.connect(host.LogConnection)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	nc.Close()
 	c := connection{server: busy.Addr().String(), database: "main", timeout: time.Minute}
-	_, hangUp, err := c.connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, hangUp, err := c.open(t.Context())
+	check(t, err)
 	hangUp()
 }
 
@@ -282,9 +266,7 @@ func TestSilentServer(t *testing.T) {
 // something else is called that, without advice to try again; for serve, commands and contexts.
 func TestNotNATS(t *testing.T) {
 	banner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var greeter sync.WaitGroup
 	defer greeter.Wait()
 	defer banner.Close()

@@ -28,9 +28,7 @@ func TestConsumers(t *testing.T) {
 	} {
 		config.AckPolicy = jetstream.AckExplicitPolicy
 		consumer, err := s.js.CreateConsumer(t.Context(), "LAPSE_main", config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if config.Durable != "billing" {
 			continue
 		}
@@ -38,9 +36,7 @@ func TestConsumers(t *testing.T) {
 		if err == nil {
 			err = m.DoubleAck(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 	}
 	run := func(terminal bool, args ...string) (code int, stdout, stderr string) {
 		var out, complaint bytes.Buffer

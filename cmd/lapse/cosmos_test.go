@@ -16,17 +16,11 @@ import (
 // not go together are refused.
 func TestCosmosFlags(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(strings.Repeat("a2V5", 16)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(key, []byte(strings.Repeat("a2V5", 16)+"\n"), 0o600))
 	wrong := filepath.Join(t.TempDir(), "wrong")
-	if err := os.WriteFile(wrong, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(wrong, []byte("secret"), 0o600))
 	wellKnown := filepath.Join(t.TempDir(), "known")
-	if err := os.WriteFile(wellKnown, []byte(cosmos.WellKnownKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(wellKnown, []byte(cosmos.WellKnownKey+"\n"), 0o600))
 	for _, c := range []struct {
 		f    cosmosFlags
 		open bool

@@ -65,9 +65,7 @@ func (h *hang) release() {
 // data that match.
 func (h *hang) proxy(t *testing.T, to string) (url string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -156,9 +154,7 @@ func serveHangingWith(t *testing.T, more []string, external bool, match func(cal
 	args := append([]string{"serve", "--store-dir", s.dir, "--durability", "os", "--retain", "1s", "--snapshot-every", "1s"}, more...)
 	if external && s.url == "" {
 		ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoLog: true, NoSigs: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		ns.Start()
 		t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
 		s.url = ns.ClientURL()
@@ -317,9 +313,7 @@ func TestSignalWhileStartHangs(t *testing.T) {
 				if code := <-s.code; code != 0 {
 					t.Fatalf("it ends with %d:\n%s", code, s.stderr)
 				}
-				if err := os.RemoveAll(filepath.Join(s.dir, "projection")); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.RemoveAll(filepath.Join(s.dir, "projection")))
 				earlier = append(earlier, s)
 			}
 			code, last := serveHanging(t, c.external, c.hangs, earlier...).ends(c.still)

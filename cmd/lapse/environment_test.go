@@ -101,9 +101,7 @@ func TestEveryFlagHasAVariable(t *testing.T) {
 // TestConfig: config shows each flag with its value and source, and no password.
 func TestConfig(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(token, []byte("0123456789abcdef"), 0o600))
 	show := func(args string, environment ...string) map[string]string {
 		t.Helper()
 		_, code, printed := startWith(t, "config "+args, environment...)

@@ -16,12 +16,12 @@ import (
 func TestHealthcheck(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "health")
-	check := func() (code int, printed string) {
+	healthy := func() (code int, printed string) {
 		var output bytes.Buffer
 		code = newApp(strings.NewReader(""), &output, &output).run(t.Context(), []string{"healthcheck", socket})
 		return code, output.String()
 	}
-	if code, printed := check(); code != exitDone || !strings.Contains(printed, "nothing to check") {
+	if code, printed := healthy(); code != exitDone || !strings.Contains(printed, "nothing to check") {
 		t.Errorf("without serve: exit %d, %s", code, printed)
 	}
 
@@ -49,7 +49,7 @@ func TestHealthcheck(t *testing.T) {
 		ended <- a.run(ctx, []string{"serve", "--store-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--console", "off", "--durability", "os"})
 	}()
 	<-opening
-	if code, printed := check(); code != exitFailed || !strings.Contains(printed, "not ready") {
+	if code, printed := healthy(); code != exitFailed || !strings.Contains(printed, "not ready") {
 		t.Errorf("while it starts: exit %d, %s", code, printed)
 	}
 	close(goOn)
@@ -58,7 +58,7 @@ func TestHealthcheck(t *testing.T) {
 	case code := <-ended:
 		t.Fatalf("exit %d: %s", code, output.String())
 	}
-	if code, printed := check(); code != exitDone || printed != "ready\n" {
+	if code, printed := healthy(); code != exitDone || printed != "ready\n" {
 		t.Errorf("when it serves: exit %d, %s", code, printed)
 	}
 	stop()
@@ -67,13 +67,11 @@ func TestHealthcheck(t *testing.T) {
 	}
 
 	// What a process that was killed leaves.
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale.SetUnlinkOnClose(false)
-	stale.Close()
-	if code, printed := check(); code != exitFailed || !strings.Contains(printed, "no lapse serve answers") {
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	check(t, err)
+	left.SetUnlinkOnClose(false)
+	left.Close()
+	if code, printed := healthy(); code != exitFailed || !strings.Contains(printed, "no lapse serve answers") {
 		t.Errorf("after a kill: exit %d, %s", code, printed)
 	}
 }

@@ -43,9 +43,7 @@ func TestImportRejects(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	text, err := os.ReadFile(rejects)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var got []string
 	for line := range bytes.Lines(text) {
 		var r struct {
@@ -67,14 +65,10 @@ func TestImportRejects(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	stdin, err := os.Open(rejects)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer stdin.Close()
 	link := rejects + ".link"
-	if err := os.Link(rejects, link); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Link(rejects, link))
 	for _, args := range [][]string{{"-", "--rejects", rejects}, {"--rejects", link}, {link, "--rejects", rejects}, {os.DevNull, "--rejects", rejects}} {
 		if _, stderr, code := importFrom(t, s, stdin, args...); code != 2 || !strings.Contains(stderr, "is the file to import") {
 			t.Errorf("%q: exit %d, %s", args, code, stderr)

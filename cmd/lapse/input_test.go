@@ -94,16 +94,12 @@ func inputOf(t *testing.T, text string) *os.File {
 	t.Helper()
 	if text == os.DevNull {
 		null, err := os.Open(os.DevNull)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(func() { null.Close() })
 		return null
 	}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { r.Close() })
 	if _, err := w.WriteString(text); err != nil {
 		t.Fatal(err)

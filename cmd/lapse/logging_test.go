@@ -40,17 +40,11 @@ func opened(o host.Options) error {
 // defaults, but no login, and not the letters of the ready line.
 func TestFirstLine(t *testing.T) {
 	user, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	nkey, err := user.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	password := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(password, []byte("secret\n"), 0o600))
 	for args, want := range map[string]string{
 		"--user alice=" + password: "listen=127.0.0.1:4222 console=127.0.0.1:8280 options.user=…",
 		"":                         "listen=127.0.0.1:4222 console=127.0.0.1:8280",

@@ -24,3 +24,5 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+var check = harness.Check

@@ -51,15 +51,11 @@ func TestFlagsPage(t *testing.T) {
 	p.list(common)
 	visit(root, p.command)
 	if *update {
-		if err := os.WriteFile(page, []byte(p.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(page, []byte(p.String()), 0o666))
 		return
 	}
 	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if string(got) != p.String() {
 		t.Error("docs/flags.md is not up to date: run make docs")
 	}

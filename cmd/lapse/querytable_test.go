@@ -43,16 +43,12 @@ func TestDocumentPrinterIsBounded(t *testing.T) {
 	a.isTerminal, a.colour, a.width = func(any) bool { return true }, false, func(any) int { return 200 }
 	p := newDocumentPrinter(&output{app: a}, momentFlags{})
 	for range mostRows + 1 {
-		if err := p.print([]client.Item[json.RawMessage]{{Value: document}}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, p.print([]client.Item[json.RawMessage]{{Value: document}}))
 	}
 	if rows := strings.Count(out.String(), "\n"); rows != mostRows+1 {
 		t.Errorf("%d lines before the end", rows)
 	}
-	if err := p.end(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.end())
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != mostRows+1+3 {
 		t.Fatalf("%d lines", len(lines))

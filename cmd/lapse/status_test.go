@@ -42,9 +42,7 @@ func TestStatusAllNamesUnresponsive(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, nc.Flush())
 	var stdout bytes.Buffer
 	a := newApp(strings.NewReader(""), &stdout, &stdout)
 	a.isTerminal, a.colour = func(any) bool { return true }, false
@@ -56,9 +54,7 @@ func TestStatusAllNamesUnresponsive(t *testing.T) {
 		for end := time.Now().Add(time.Minute); errors.Is(err, client.ErrUnavailable) && time.Now().Before(end); {
 			text, err = status.page(t.Context()) // the machine may have paused for 3s
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		for line := range strings.Lines(string(text)) {
 			if textWidth(strings.TrimSuffix(line, "\n")) > 80 {
 				t.Errorf("wider than 80 columns: %s", line)
@@ -94,9 +90,7 @@ func TestStatusAllFlooded(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, nc.Flush())
 	var stdout, stderr bytes.Buffer
 	code := newApp(strings.NewReader(""), &stdout, &stderr).run(t.Context(), []string{"status", "--all", "--json", "--timeout", "1m", "--server", s.ClientURL()})
 	if code != exitFailed || !strings.Contains(stderr.String(), "more than 4096 replies came to $SRV.INFO.lapse") || !strings.Contains(stdout.String(), `"id":"SILENT"`) {
@@ -115,9 +109,7 @@ func TestStatusAllOfDatabases(t *testing.T) {
 		{Database: "a-tenant-with-the-longest-name-1", Process: schema.Process{ID: "SILENT9012345678901234", Version: "0.1.0"}, Role: "standby", Error: "no answer within 3s"},
 	}
 	text, err := (&output{app: a}).processesPage(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	lines := strings.Split(string(text), "\n")
 	for i, want := range []string{"DATABASE", "a", "a", "a-ten"} {
 		if fields := strings.Fields(lines[i]); len(fields) < 3 || !strings.HasPrefix(fields[2], want[:min(len(want), 4)]) {
@@ -148,9 +140,7 @@ func TestStatusOfAnotherServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			defer listener.Close()
 			go func() {
 				for {

@@ -34,9 +34,7 @@ func TestServiceManager(t *testing.T) {
 	heard := func() string {
 		state := make([]byte, 100)
 		n, err := socket.Read(state)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return string(state[:n])
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -118,13 +116,9 @@ func TestWatchdog(t *testing.T) {
 func TestUnit(t *testing.T) {
 	t.Parallel()
 	unit, err := os.ReadFile("../../deploy/systemd/lapse.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	environment, err := os.ReadFile("../../deploy/systemd/lapse.env")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var f serveFlags
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	f.addFlags(flags)

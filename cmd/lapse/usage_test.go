@@ -19,9 +19,7 @@ func TestHelpWidth(t *testing.T) {
 	walk(root, func(cmd *cobra.Command) {
 		out.Reset()
 		cmd.InitDefaultHelpFlag()
-		if err := cmd.Help(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, cmd.Help())
 		for line := range strings.Lines(out.String()) {
 			if line = strings.TrimRight(line, "\n"); textWidth(line) > helpWidth {
 				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), textWidth(line), line)

@@ -83,15 +83,11 @@ func TestManPages(t *testing.T) {
 			t.Fatalf("exit %d: %s", code, out.String())
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		pages := make(map[string]string)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			pages[filepath.Base(file)] = string(text)
 		}
 		return pages
