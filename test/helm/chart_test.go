@@ -38,13 +38,9 @@ var dir = filepath.Join(root, "deploy/helm/lapse")
 func render(t *testing.T, values string) ([]string, error) {
 	t.Helper()
 	chart, err := loader.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	given, err := chartutil.ReadValues([]byte(values))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	all, err := chartutil.ToRenderValues(chart, given, chartutil.ReleaseOptions{Name: "lapse", Namespace: "data", Revision: 1, IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
@@ -124,13 +120,9 @@ func TestGoldens(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".values.yaml"), func(t *testing.T) {
 			values, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			objects, err := render(t, string(values))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			golden := strings.Replace(file, ".values.", ".golden.", 1)
 			var kept []string // alerts and dashboard are those of other files, tested below
 			for _, one := range objects {
@@ -141,9 +133,7 @@ func TestGoldens(t *testing.T) {
 			}
 			got := strings.Join(kept, "---\n")
 			if *rewrite {
-				if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.WriteFile(golden, []byte(got), 0o666))
 			}
 			want, err := os.ReadFile(golden)
 			if err != nil || got != string(want) {
@@ -157,9 +147,7 @@ func TestGoldens(t *testing.T) {
 func of[T any](t *testing.T, values string) (all []*T) {
 	t.Helper()
 	objects, err := render(t, values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, one := range objects {
 		if _, object := decode(t, one); object != nil {
 			if typed, ok := object.(*T); ok {
@@ -177,13 +165,9 @@ const monitored = open + "monitoring: {serviceMonitor: true, prometheusRule: tru
 // TestVersion: the chart is of the version that CHANGELOG.md names first, and runs it.
 func TestVersion(t *testing.T) {
 	chart, err := loader.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	newest := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).FindSubmatch(text)
 	if newest == nil || chart.Metadata.Version != string(newest[1]) || chart.AppVersion() != string(newest[1]) {
 		t.Errorf("the chart is %s of lapse %s; CHANGELOG.md has %s", chart.Metadata.Version, chart.AppVersion(), newest)
@@ -198,12 +182,8 @@ func TestMonitoring(t *testing.T) {
 	}
 	var want monitoring.PrometheusRuleSpec
 	text, err := os.ReadFile(filepath.Join(root, "deploy/prometheus/rules.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.UnmarshalStrict(text, &want); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, yaml.UnmarshalStrict(text, &want))
 	wantText, _ := yaml.Marshal(want)
 	if gotText, _ := yaml.Marshal(rules[0].Spec); string(gotText) != string(wantText) {
 		t.Errorf("its rules are\n%s", gotText)
@@ -220,9 +200,7 @@ func TestMonitoring(t *testing.T) {
 // TestManual: the values in docs/install.md give a server with users and TLS.
 func TestManual(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	values := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
 	if values == nil {
 		t.Fatal("it has none")
@@ -276,19 +254,13 @@ func TestArguments(t *testing.T) {
 	pod := t.TempDir() // the files of its volumes
 	cert, key := selfSigned(t)
 	for name, text := range map[string][]byte{"app": []byte("secret"), "billing": []byte("secret"), "tls.crt": cert, "tls.key": key} {
-		if err := os.WriteFile(filepath.Join(pod, name), text, 0o440); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(pod, name), text, 0o440))
 	}
 	files, err := filepath.Glob("testdata/*.values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, file := range files {
 		values, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		args := of[apps.StatefulSet](t, string(values))[0].Spec.Template.Spec.Containers[0].Args
 		if args[0] != "serve" {
 			t.Errorf("%s runs %s", file, args)
@@ -310,18 +282,12 @@ func TestArguments(t *testing.T) {
 func selfSigned(t *testing.T) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	template := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	signed, err := x509.CreateCertificate(rand.Reader, &template, &template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
@@ -349,5 +315,13 @@ func TestPods(t *testing.T) {
 		case c.Resources.Limits.Memory().Value() < 2<<30:
 			t.Errorf("its memory is %s", c.Resources.Limits.Memory())
 		}
+	}
+}
+
+// check ends the test if there is an error.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

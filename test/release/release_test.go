@@ -63,9 +63,7 @@ func TestRelease(t *testing.T) {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return string(text)
 }
 
@@ -77,9 +75,7 @@ func one(t *testing.T, pattern string) string {
 		t.Fatalf("%s: %q %v", pattern, found, err)
 	}
 	path, err := filepath.Abs(found[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return path
 }
 
@@ -101,9 +97,7 @@ func testFiles(t *testing.T, sums string) {
 	for _, pattern := range want {
 		file := one(t, pattern)
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		sum := sha256.Sum256(content)
 		if line := hex.EncodeToString(sum[:]) + "  " + filepath.Base(file); !strings.Contains(sums, line) {
 			t.Errorf("SHA256SUMS lacks %s", line)
@@ -175,9 +169,7 @@ func testBinaries(t *testing.T) {
 	}
 	for _, file := range found {
 		info, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Logf("%s: %.1f MiB", file, float64(info.Size())/(1<<20))
 		if info.Size() > 50<<20 {
 			t.Errorf("%s has %d bytes", file, info.Size())
@@ -197,13 +189,9 @@ func testBinaries(t *testing.T) {
 // testSBOM: it names the modules of the binary, and no time and serial number.
 func testSBOM(t *testing.T) {
 	text, err := os.ReadFile(one(t, "lapse_*_linux_amd64.cdx.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var d map[string]any
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(text, &d))
 	metadata, _ := d["metadata"].(map[string]any)
 	if d["bomFormat"] != "CycloneDX" || d["serialNumber"] != nil || metadata["timestamp"] != nil {
 		t.Errorf("%.300s", text)
@@ -231,12 +219,8 @@ func TestDebKeepsEnvironment(t *testing.T) {
 	write := func(name, text string, mode os.FileMode) {
 		t.Helper()
 		file := filepath.Join(dir, strings.Replace(name, "@.", "@mails.", 1))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		check(t, os.WriteFile(file, []byte(text), mode))
 	}
 	build := func(version, environment string) (deb string) {
 		t.Helper()
@@ -250,9 +234,7 @@ func TestDebKeepsEnvironment(t *testing.T) {
 		return deb
 	}
 	write("root/var/lib/dpkg/status", "", 0o644)
-	if err := os.Mkdir(filepath.Join(dir, "root/var/lib/dpkg/updates"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(filepath.Join(dir, "root/var/lib/dpkg/updates"), 0o755))
 	dpkg := func(args ...string) {
 		t.Helper()
 		command(t, "dpkg", append([]string{"--root=" + filepath.Join(dir, "root"), "--force-script-chrootless"}, args...)...)
@@ -268,9 +250,7 @@ func TestDebKeepsEnvironment(t *testing.T) {
 	}
 	dpkg("--install", build("1", read(t, "deploy/systemd/lapse.env")))
 	is(read(t, "deploy/systemd/lapse.env"))
-	if err := os.WriteFile(file, []byte("LAPSE_RETAIN=30d\n"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte("LAPSE_RETAIN=30d\n"), 0o640))
 	dpkg("--install", build("2", "# of the next version\n"))
 	is("LAPSE_RETAIN=30d\n")
 	dpkg("--remove", "lapse")
@@ -295,16 +275,10 @@ func testDeb(t *testing.T) {
 	next := filepath.Join(dir, "next")
 	command(t, "dpkg-deb", "--raw-extract", deb, next)
 	control, err := os.ReadFile(filepath.Join(next, "DEBIAN/control"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	control = regexp.MustCompile(`(?m)^Version: .*$`).ReplaceAll(control, []byte("Version: 99.0.0"))
-	if err := os.WriteFile(filepath.Join(next, "usr/share/lapse/lapse.env"), []byte("# of the next version\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(next, "DEBIAN/control"), control, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(next, "usr/share/lapse/lapse.env"), []byte("# of the next version\n"), 0o644))
+	check(t, os.WriteFile(filepath.Join(next, "DEBIAN/control"), control, 0o644))
 	command(t, "dpkg-deb", "--build", next, filepath.Join(dir, "next.deb"))
 	command(t, "cp", deb, filepath.Join(dir, "this.deb"))
 
@@ -362,17 +336,13 @@ func TestUnitFiles(t *testing.T) {
 	}
 	need(t, "systemd-analyze")
 	binary := filepath.Join(t.TempDir(), "lapse")
-	if err := os.WriteFile(binary, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(binary, []byte("#!/bin/sh\n"), 0o755))
 	// Only what is installed can be verified.
 	dir := t.TempDir()
 	for _, name := range []string{"lapse.service", "lapse-backup.service", "lapse-backup.timer", "lapse-watch@.service"} {
 		unit := strings.NewReplacer("/usr/bin/lapse", binary, "man:lapse-serve(1) ", "", "man:lapse-backup(1) ", "", "man:lapse-watch(1) ", "").Replace(read(t, "deploy/systemd/"+name))
 		file := filepath.Join(dir, strings.Replace(name, "@.", "@mails.", 1))
-		if err := os.WriteFile(file, []byte(unit), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, []byte(unit), 0o644))
 		if out := command(t, "systemd-analyze", "verify", file); out != "" {
 			t.Errorf("systemd-analyze verify: %s", out)
 		}
@@ -398,5 +368,13 @@ func TestWorkflows(t *testing.T) {
 	linter := strings.TrimSpace(command(t, "go", "-C", "test/release", "tool", "-n", "actionlint"))
 	if out := command(t, linter, "-no-color", "-shellcheck=", "-pyflakes="); out != "" {
 		t.Error(out)
+	}
+}
+
+// check ends the test if there is an error.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
