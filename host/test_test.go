@@ -326,6 +326,9 @@ func TestClockReaders(t *testing.T) {
 		defer cancel()
 		clock := lapse.TestClock()
 		check(t, clock.Open(ctx, at))
+		if err := clock.Open(ctx, at); !errors.Is(err, client.ErrDatabaseExists) {
+			t.Errorf("%d: opened again: %v", year, err)
+		}
 		sessions, err := lapse.CreateCollection(ctx, "sessions", client.DefaultTTL(time.Minute))
 		check(t, err)
 		for _, id := range []string{"a", "b"} {
@@ -572,54 +575,6 @@ func TestDatabasesComeAndGo(t *testing.T) {
 		}
 	}
 	c.want(`200 {"now":946684800000}`, "main.test.now", "")
-}
-
-// TestClockOfClient: the Go client opens, moves and drops, and names what is refused.
-func TestClockOfClient(t *testing.T) {
-	t.Parallel()
-	c := startClocks(t, host.Test{})
-	lapse, err := client.New(c.Conn, client.WithDatabase("t1"), client.WithReadYourWrites())
-	check(t, err)
-	clock, ctx := lapse.TestClock(), t.Context()
-	if _, err := clock.Now(ctx); !errors.Is(err, client.ErrDatabaseNotFound) {
-		t.Error(err)
-	}
-	began := time.Date(2026, 1, 1, 0, 0, 0, 5e6, time.UTC)
-	for range 2 {
-		check(t, clock.Open(ctx, began))
-		if err := clock.Open(ctx, began); !errors.Is(err, client.ErrDatabaseExists) {
-			t.Error(err)
-		}
-		sessions, err := lapse.CreateCollection(ctx, "sessions", client.DefaultTTL(30*time.Minute))
-		check(t, err)
-		_, err = client.Create(ctx, sessions, "a", struct{}{})
-		check(t, err)
-		if now, err := clock.Now(ctx); err != nil || !now.Equal(began) {
-			t.Errorf("%s, %v", now, err)
-		}
-		ended := began.Add(30 * time.Minute).Truncate(time.Second)
-		if moved, err := clock.AdvanceToDue(ctx); err != nil || moved.Events != 1 || !moved.Now.Equal(ended) {
-			t.Errorf("%+v, %v", moved, err)
-		}
-		_, err = clock.AdvanceTo(ctx, began)
-		if !errors.Is(err, client.ErrBadRequest) {
-			t.Error(err)
-		}
-		if moved, err := clock.Advance(ctx, time.Minute); err != nil || moved.Events != 0 || !moved.Now.Equal(ended.Add(time.Minute)) {
-			t.Errorf("%+v, %v", moved, err)
-		}
-		n := 0
-		for e, err := range client.Expirations[struct{}](ctx, lapse, client.FromStart(), client.UntilNow()) {
-			check(t, err)
-			if n++; e.ID != "a" || !e.Time.Equal(ended) {
-				t.Errorf("%+v", e)
-			}
-		}
-		if n != 1 {
-			t.Errorf("%d expired", n)
-		}
-		check(t, clock.Drop(ctx))
-	}
 }
 
 // TestClockRuns: with the machine's time deadlines pass by themselves, and moves add to it.

@@ -38,10 +38,9 @@ func TestContext(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	for _, arg := range []string{"--version", "version"} {
-		var out bytes.Buffer
-		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), []string{arg})
-		if code != 0 || out.String() != versionLine()+"\n" {
-			t.Errorf("%s: %d %q", arg, code, out.String())
+		code, out := lapse(t, arg)
+		if code != 0 || out != versionLine()+"\n" {
+			t.Errorf("%s: %d %q", arg, code, out)
 		}
 	}
 }
@@ -71,10 +70,9 @@ func TestEnvironment(t *testing.T) {
 	} {
 		t.Setenv("NATS_URL", test.url)
 		t.Setenv("NATS_CONTEXT", test.context)
-		var out bytes.Buffer
-		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), append([]string{"status"}, test.flags...))
-		if reached := code == exitDone; reached != test.reached || strings.Count(out.String(), "\n") != 1 {
-			t.Errorf("NATS_URL=%s NATS_CONTEXT=%s %v: %s", test.url, test.context, test.flags, out.String())
+		code, out := lapse(t, append([]string{"status"}, test.flags...)...)
+		if reached := code == exitDone; reached != test.reached || strings.Count(out, "\n") != 1 {
+			t.Errorf("NATS_URL=%s NATS_CONTEXT=%s %v: %s", test.url, test.context, test.flags, out)
 		}
 	}
 }
@@ -114,10 +112,9 @@ func TestLoginFlags(t *testing.T) {
 		{[]string{"--tls-cert", file}, exitUsage, "--tls-cert and --tls-key go together"},
 		{[]string{"--server", s.ClientURL(), "--nkey", file, "--tls-ca", file}, exitFailed, "user.nk"},
 	} {
-		var out bytes.Buffer
-		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), append([]string{"status"}, test.args...))
-		if code != test.code || !strings.Contains(out.String(), test.says) || strings.Count(out.String(), "\n") != 1 {
-			t.Errorf("%v: %d %s", test.args, code, out.String())
+		code, out := lapse(t, append([]string{"status"}, test.args...)...)
+		if code != test.code || !strings.Contains(out, test.says) || strings.Count(out, "\n") != 1 {
+			t.Errorf("%v: %d %s", test.args, code, out)
 		}
 	}
 }
@@ -143,10 +140,9 @@ func TestAPIPrefix(t *testing.T) {
 		{"--js-api-prefix FLAG.>", exitUsage, `--js-api-prefix "FLAG.>"`},
 		{"--js-api-prefix=", exitUsage, "--js-api-prefix"},
 	} {
-		var out bytes.Buffer
-		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), append([]string{"export", "--timeout", "1m"}, strings.Fields(test.args)...))
-		if code != test.code || !strings.Contains(out.String(), test.says) || strings.Count(out.String(), "\n") != 1 {
-			t.Errorf("%s: %d %s", test.args, code, out.String())
+		code, out := lapse(t, append([]string{"export", "--timeout", "1m"}, strings.Fields(test.args)...)...)
+		if code != test.code || !strings.Contains(out, test.says) || strings.Count(out, "\n") != 1 {
+			t.Errorf("%s: %d %s", test.args, code, out)
 		}
 	}
 }
@@ -171,10 +167,9 @@ func TestInboxPrefix(t *testing.T) {
 		{"--inbox-prefix=", exitUsage, "--inbox-prefix"},
 		{"--of 127.0.0.1:1 --inbox-prefix mine", exitUsage, "--of and --inbox-prefix given"},
 	} {
-		var out bytes.Buffer
-		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), append([]string{"status", "--timeout", "1m"}, strings.Fields(test.args)...))
-		if code != test.code || !strings.Contains(out.String(), test.says) || strings.Count(out.String(), "\n") != 1 {
-			t.Errorf("%s: %d %s", test.args, code, out.String())
+		code, out := lapse(t, append([]string{"status", "--timeout", "1m"}, strings.Fields(test.args)...)...)
+		if code != test.code || !strings.Contains(out, test.says) || strings.Count(out, "\n") != 1 {
+			t.Errorf("%s: %d %s", test.args, code, out)
 		}
 	}
 }

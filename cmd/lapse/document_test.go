@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -38,9 +36,8 @@ func TestDeadlinesOfOne(t *testing.T) {
 			command = append(command, "{}")
 		}
 		for _, more := range [][]string{nil, {"--deadlines"}} {
-			var out bytes.Buffer
-			code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), slices.Concat(command, more, []string{"--server", s.server.ClientURL()}))
-			got := regexp.MustCompile(`\d{10}`).ReplaceAllString(out.String(), "D")
+			code, out := lapse(t, slices.Concat(command, more, []string{"--server", s.server.ClientURL()})...)
+			got := regexp.MustCompile(`\d{10}`).ReplaceAllString(out, "D")
 			want := `{"id":"a","_ts":5,"_etag":"7"}` + "\n"
 			if more != nil {
 				want = `{"id":"a","_ts":5,"_etag":"7","_deadline":D,"_rule":"collection"}` + "\n"

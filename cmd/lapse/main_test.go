@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"strings"
 	"testing"
@@ -26,3 +27,11 @@ func TestMain(m *testing.M) {
 }
 
 var check = harness.Check
+
+// lapse runs a command and returns its exit code and all that it prints.
+func lapse(t *testing.T, args ...string) (code int, printed string) {
+	t.Helper()
+	var out bytes.Buffer
+	code = newApp(strings.NewReader(""), &out, &out).run(t.Context(), args)
+	return code, out.String()
+}

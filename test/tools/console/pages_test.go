@@ -1308,25 +1308,6 @@ func TestOldFigures(t *testing.T) {
 	}
 }
 
-// TestFewActions: from the overview, the session of a user takes three actions, and to hold all
-// that match two more.
-func TestFewActions(t *testing.T) {
-	t.Parallel()
-	lapse, coll := serve(t, client.DefaultTTL(time.Hour))
-	for i := range 40 {
-		put(t, coll, fmt.Sprint(i), fmt.Sprintf(`{"user":"u%d"}`, i%4))
-	}
-	b := openConsole(t, lapse, console.Options{Write: true})
-	b.visit("")
-	b.click("nav a", "Documents")
-	b.pick(`select[aria-label=Collection]`, coll.Name())
-	b.fill("#filter", "user = u1\r")
-	b.until(`document.querySelectorAll('tbody tr').length === 10 && document.querySelector('tbody').innerText.includes('"user":"u1"')`)
-	b.pick(`select[aria-label=Change]`, "hold")
-	b.click(".many button.danger", "Hold 10 documents")
-	b.until(`document.querySelectorAll('td .badge.held').length === 10`)
-}
-
 // TestResultsFirst: the first row of a page is in its first third, also on a phone.
 func TestResultsFirst(t *testing.T) {
 	t.Parallel()
