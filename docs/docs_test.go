@@ -266,7 +266,7 @@ func exists(path string) bool {
 var (
 	subjects   = regexp.MustCompile(`lapse\.main\.[a-z][A-Za-z0-9_.%*>-]+`)
 	headers    = regexp.MustCompile(`\b(?:If-Match|Lapse-[A-Z][A-Za-z-]*[a-z]|Nats-[A-Z][A-Za-z-]*[a-z])\b`)
-	events     = regexp.MustCompile(`\b(?:Collection|Document|Mutation)(?:Created|Replaced|Deleted|Expired|Rejected)\b`)
+	events     = regexp.MustCompile(`\b(?:Collection|Document|Mutation)(?:Created|Replaced|Deleted|Expired|Expiring|Touched|Held|Released|Rejected)\b`)
 	flags      = regexp.MustCompile("(?m)(?:^|[\\s`(])--([a-z][a-z-]+)")
 	metrics    = regexp.MustCompile(`\blapse_[a-z0-9_]*[a-z0-9]`)
 	tests      = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*`)

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/schema/asyncapi"
 	"github.com/lapsedb/lapse/test/conform"
 	"github.com/lapsedb/lapse/test/harness"
 )
@@ -29,59 +28,6 @@ func recipes(t *testing.T, language string) (page, program string) {
 		t.Fatalf("docs/recipes.md has no %s", language)
 	}
 	return string(text), program
-}
-
-var (
-	subjects    = regexp.MustCompile(`lapse\.main\.[a-z][A-Za-z0-9_.%*>-]+`)
-	headerNames = regexp.MustCompile(`\b(If-Match|Lapse-[A-Z][A-Za-z-]*[a-z]|Nats-Msg-Id)\b`)
-	eventTypes  = regexp.MustCompile(`\b((?:Collection|Document|Mutation)(?:Created|Replaced|Deleted|Expired|Expiring|Rejected))\b`)
-	errorNames  = regexp.MustCompile(`"error":"([a-z_]+)"|→ \d{3} ([a-z_]+)`)
-)
-
-// TestRecipesMatchAsyncAPI: every subject, header, event and error on the page is
-// described in asyncapi.yaml.
-func TestRecipesMatchAsyncAPI(t *testing.T) {
-	t.Parallel()
-	page, _ := recipes(t, "sh")
-	named := subjects.FindAllString(page, -1)
-	if len(named) < 20 {
-		t.Errorf("only %d subjects were found", len(named))
-	}
-	for _, subject := range named {
-		if strings.HasSuffix(subject, ".api.") || strings.HasSuffix(subject, ".events.") {
-			continue // a prefix of subjects
-		}
-		if len(conform.Channels(subject)) == 0 {
-			t.Errorf("asyncapi.yaml has no channel for %s", subject)
-		}
-	}
-
-	d := asyncapi.Load()
-	headers := make(map[string]bool)
-	for name, schema := range d.Components.Schemas {
-		if properties, ok := schema.(map[string]any)["properties"].(map[string]any); ok && strings.HasSuffix(name, "Headers") {
-			for header := range properties {
-				headers[header] = true
-			}
-		}
-	}
-	for _, header := range headerNames.FindAllString(page, -1) {
-		if !headers[header] {
-			t.Errorf("asyncapi.yaml has no header %s", header)
-		}
-	}
-	for _, event := range eventTypes.FindAllString(page, -1) {
-		if _, ok := d.Operations["events."+event]; !ok {
-			t.Errorf("asyncapi.yaml has no event %s", event)
-		}
-	}
-	text, err := json.Marshal(d.Components.Schemas["ErrorName"])
-	check(t, err)
-	for _, name := range errorNames.FindAllStringSubmatch(page, -1) {
-		if !strings.Contains(string(text), `"`+name[1]+name[2]+`"`) {
-			t.Errorf("asyncapi.yaml has no error %s%s", name[1], name[2])
-		}
-	}
 }
 
 // expectation is the output that a line of a recipe promises.
