@@ -49,59 +49,18 @@ func TestConfigAccount(t *testing.T) {
 		return []string{"--context", write(user+".json", string(settings))}
 	}
 	app := login("app", "LAPSE.API", "_INBOX.app")
-	run := func(line string) string {
-		t.Helper()
-		return harness.Run(t, nil, append(strings.Fields(line), app...)...).OK()
-	}
-	for _, db := range []string{" --database main", " --database other"} {
-		run("collection create orders" + db)
-		run("document create orders a {}" + db)
-		for line, want := range map[string]string{
-			"export":              "DocumentCreated",
-			"audit --json":        `"DocumentCreated":1`,
-			"status --all --json": `"role":"writer"`,
-			"history orders a":    "DocumentCreated",
-		} {
-			if got := run(line + db); !strings.Contains(got, want) {
-				t.Errorf("%s%s: %s", line, db, got)
-			}
-		}
-		f := harness.Follow(t, append(strings.Fields("watch --since 1"+db), app...)...)
-		for !strings.Contains(f.Line(), "DocumentCreated") {
-		}
-		f.Interrupt().OK()
-	}
+	commandsInAccount(t, append(app, "--database", "main"))
+	commandsInAccount(t, append(app, "--database", "other"))
 	if got := harness.Run(t, nil, append([]string{"export"}, login("site-1", "LAPSE.API", "_INBOX.site-1")...)...).OK(); !strings.Contains(got, "DocumentCreated") {
 		t.Errorf("export of another account: %s", got)
 	}
 
-	// In Go.
 	c, err := client.Connect("nats://app:secret@"+s.Addr, client.APIPrefix("LAPSE.API"), client.WithNATSOptions(nats.CustomInboxPrefix("_INBOX.app")))
 	check(t, err)
 	t.Cleanup(c.Close)
-	ctx := t.Context()
-	for _, durable := range []string{"billing", "mail"} {
-		handled := 0
-		err := c.Handle(ctx, func(context.Context, *client.Event) error { handled++; return nil },
-			client.Durable(durable), client.FromStart(), client.UntilNow(), client.OfType(client.DocumentCreated))
-		if err != nil || handled != 1 {
-			t.Errorf("Handle by %s: %d events, %v", durable, handled, err)
-		}
-	}
-	if got := run("consumers --json"); !strings.Contains(got, `"name":"billing"`) {
+	goInAccount(t, c, "billing", "mail")
+	if got := harness.Run(t, nil, append([]string{"consumers", "--json"}, app...)...).OK(); !strings.Contains(got, `"name":"billing"`) {
 		t.Errorf("consumers: %s", got)
-	}
-	if _, err := c.Submit(ctx, "document.upsert", "orders", "b", struct{}{}); err != nil {
-		t.Errorf("Submit: %v", err)
-	}
-	own, err := jetstream.New(c.Conn())
-	check(t, err)
-	bucket, err := own.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "own", MaxBytes: 1 << 20})
-	if err == nil {
-		_, err = bucket.PutString(ctx, "a", "b")
-	}
-	if err != nil {
-		t.Errorf("a bucket of the account: %v", err)
 	}
 
 	const missing = `lapse: database "main" is served here, but this account has no log at $JS.API.>: give the prefix`
@@ -114,5 +73,54 @@ func TestConfigAccount(t *testing.T) {
 		if !strings.Contains(r.Stderr, refused.says) || !strings.Contains(r.Stderr, "`lapse config account`") {
 			t.Errorf("watch of %s at %q: %s", refused.user, refused.api, r.Stderr)
 		}
+	}
+}
+
+// commandsInAccount checks the commands of a user, by its login, in an account of an
+// application that imports the log, which has no collection yet.
+func commandsInAccount(t *testing.T, login []string) {
+	t.Helper()
+	with := func(line string) []string { return append(strings.Fields(line), login...) }
+	for _, step := range [][2]string{
+		{"collection create orders", `"id":"orders"`},
+		{"document create orders a {}", `"id":"a"`},
+		{"export", "DocumentCreated"},
+		{"audit --json", `"DocumentCreated":1`},
+		{"status --all --json", `"role":"writer"`},
+		{"history orders a", "DocumentCreated"},
+	} {
+		if got := harness.Run(t, nil, with(step[0])...).OK(); !strings.Contains(got, step[1]) {
+			t.Errorf("%s %v: %s", step[0], login, got)
+		}
+	}
+	f := harness.Follow(t, with("watch --since 1")...)
+	for !strings.Contains(f.Line(), "DocumentCreated") {
+	}
+	f.Interrupt().OK()
+}
+
+// goInAccount reads the one document that was created by durables, submits another, and makes
+// a bucket of the account.
+func goInAccount(t *testing.T, c *client.Client, durables ...string) {
+	t.Helper()
+	for _, durable := range durables {
+		handled := 0
+		err := c.Handle(t.Context(), func(context.Context, *client.Event) error { handled++; return nil },
+			client.Durable(durable), client.FromStart(), client.UntilNow(), client.OfType(client.DocumentCreated))
+		if err != nil || handled != 1 {
+			t.Errorf("Handle by %s: %d events, %v", durable, handled, err)
+		}
+	}
+	if _, err := c.Submit(t.Context(), "document.upsert", "orders", "b", struct{}{}); err != nil {
+		t.Errorf("Submit: %v", err)
+	}
+	own, err := jetstream.New(c.Conn())
+	check(t, err)
+	bucket, err := own.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "own", MaxBytes: 1 << 20})
+	if err == nil {
+		_, err = bucket.PutString(t.Context(), "a", "b")
+	}
+	if err != nil {
+		t.Errorf("a bucket of the account: %v", err)
 	}
 }

@@ -109,7 +109,27 @@ func TestDatabases(t *testing.T) {
 	isWhole(t, s, "b", "2", "3", "4")
 	isWhole(t, s, "c", "2", "3", "4")
 
-	// Metrics, status, discovery and streams tell the databases apart.
+	toldApart(t, s, nc, metrics)
+	s.Stop()
+
+	// One may be served alone, and all with "*"; a keeps its file names.
+	s.With("--database", "b")
+	s.Restart()
+	isWhole(t, s, "b", "2", "3", "4")
+	s.Stop()
+	s.With("--database", "*")
+	s.Restart()
+	use(t, dial(t, s), "5", "a", "b", "c")
+	isWhole(t, s, "c", "2", "3", "4", "5")
+	s.Interrupt()
+	if got, want := namesIn(t, s.Dir), []string{"checked", "clock", "clock-b", "clock-c", "jetstream", "lock", "node", "projection"}; !slices.Equal(got, want) {
+		t.Errorf("three databases have files %v, want %v", got, want)
+	}
+}
+
+// toldApart checks that metrics, status, discovery and streams of a, b and c tell them apart.
+func toldApart(t *testing.T, s *harness.Server, nc *nats.Conn, metrics string) {
+	t.Helper()
 	if _, text := get(t, metrics, "/metrics", ""); strings.Count(text, "\nlapse_ready{") != 3 || !strings.Contains(text, `lapse_expiries_total{database="b",rule="document"} 1`) {
 		t.Errorf("the metrics are\n%s", text)
 	}
@@ -147,21 +167,6 @@ func TestDatabases(t *testing.T) {
 	}
 	if want := []string{"LAPSE_a", "LAPSE_a_MUTATIONS", "LAPSE_b", "LAPSE_b_MUTATIONS", "LAPSE_c", "LAPSE_c_MUTATIONS"}; !slices.Equal(streams, want) {
 		t.Errorf("clients see streams %v, want %v", streams, want)
-	}
-	s.Stop()
-
-	// One may be served alone, and all with "*"; a keeps its file names.
-	s.With("--database", "b")
-	s.Restart()
-	isWhole(t, s, "b", "2", "3", "4")
-	s.Stop()
-	s.With("--database", "*")
-	s.Restart()
-	use(t, dial(t, s), "5", "a", "b", "c")
-	isWhole(t, s, "c", "2", "3", "4", "5")
-	s.Interrupt()
-	if got, want := namesIn(t, s.Dir), []string{"checked", "clock", "clock-b", "clock-c", "jetstream", "lock", "node", "projection"}; !slices.Equal(got, want) {
-		t.Errorf("three databases have files %v, want %v", got, want)
 	}
 }
 
@@ -211,30 +216,7 @@ func TestDatabaseFailureIsolated(t *testing.T) {
 		t.Errorf("it says %q", last)
 	}
 	use(t, nc, "2", "a")
-	var code int
-	var text string
-	eventually(t, "c has failed, and is not being started again", func() bool {
-		code, text = get(t, metrics, "/readyz", "")
-		return strings.Contains(text, "database c: failed: ")
-	})
-	if code != 503 || !strings.Contains(text, "database b: failed: ") || !strings.Contains(text, ".blk") || strings.Contains(text, "database a") {
-		t.Errorf("readyz is %d\n%s", code, text)
-	}
-	if code, text := get(t, metrics, "/readyz?database=a", ""); code != 200 {
-		t.Errorf("readyz of a is %d\n%s", code, text)
-	}
-	if code, text := get(t, metrics, "/healthz", ""); code != 200 {
-		t.Errorf("healthz is %d, and a restart would interrupt a: %s", code, text)
-	}
-	_, text = get(t, metrics, "/metrics", "")
-	for _, want := range []string{`lapse_ready{database="a"} 1`, `lapse_ready{database="b"} 0`, `lapse_ready{database="c"} 0`, `lapse_role{database="a",role="writer"} 1`, `lapse_role{database="b",role="writer"} 0`} {
-		if !strings.Contains(text, want+"\n") {
-			t.Errorf("the metrics have no line %s", want)
-		}
-	}
-	if _, err := nc.Request("lapse.b.api.status", nil, time.Second); err == nil {
-		t.Error("b answers")
-	}
+	onlyAWorks(t, nc, metrics)
 
 	// A database that is repaired meanwhile is served again, with all its documents.
 	remove(t, extent)
@@ -266,6 +248,36 @@ func TestDatabaseFailureIsolated(t *testing.T) {
 	isWhole(t, s, "b", "1", "3")
 	isWhole(t, s, "c", "1", "2", "3")
 	s.Stop()
+}
+
+// onlyAWorks checks what monitoring and clients see of databases a, b and c once the last two
+// have failed.
+func onlyAWorks(t *testing.T, nc *nats.Conn, metrics string) {
+	t.Helper()
+	var code int
+	var text string
+	eventually(t, "c has failed, and is not being started again", func() bool {
+		code, text = get(t, metrics, "/readyz", "")
+		return strings.Contains(text, "database c: failed: ")
+	})
+	if code != 503 || !strings.Contains(text, "database b: failed: ") || !strings.Contains(text, ".blk") || strings.Contains(text, "database a") {
+		t.Errorf("readyz is %d\n%s", code, text)
+	}
+	if code, text := get(t, metrics, "/readyz?database=a", ""); code != 200 {
+		t.Errorf("readyz of a is %d\n%s", code, text)
+	}
+	if code, text := get(t, metrics, "/healthz", ""); code != 200 {
+		t.Errorf("healthz is %d, and a restart would interrupt a: %s", code, text)
+	}
+	_, text = get(t, metrics, "/metrics", "")
+	for _, want := range []string{`lapse_ready{database="a"} 1`, `lapse_ready{database="b"} 0`, `lapse_ready{database="c"} 0`, `lapse_role{database="a",role="writer"} 1`, `lapse_role{database="b",role="writer"} 0`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("the metrics have no line %s", want)
+		}
+	}
+	if _, err := nc.Request("lapse.b.api.status", nil, time.Second); err == nil {
+		t.Error("b answers")
+	}
 }
 
 func put(t testing.TB, path string, text []byte) {

@@ -20,7 +20,6 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 	"github.com/spf13/pflag"
 
@@ -58,44 +57,20 @@ func TestJWT(t *testing.T) {
 	for _, connection := range []string{"log", "bulk", "service", "gate-log", "gate-clients"} {
 		logins = append(logins, "--creds", connection+"="+n.path(connection+".creds"))
 	}
-	s := harness.ServeRemote(t, url, t.TempDir(), io.Discard, append(logins, "--durability", "os")...)
+	harness.ServeRemote(t, url, t.TempDir(), io.Discard, append(logins, "--durability", "os")...)
 	login := func(account string) []string {
-		return []string{"--creds", n.path(account + ".creds"), "--js-api-prefix", "LAPSE.API", "--inbox-prefix", "_INBOX.app"}
-	}
-	run := func(line string) string {
-		t.Helper()
-		return s.Run(append(strings.Fields(line), login("app")...)...).OK()
+		return []string{"--server", url, "--creds", n.path(account + ".creds"), "--js-api-prefix", "LAPSE.API", "--inbox-prefix", "_INBOX.app"}
 	}
 
 	// While NATS loads an account, for its first connection, its imports have no responders.
-	eventually(t, "requests are answered", func() bool { return s.Run(append([]string{"status"}, login("app")...)...).Code == 0 })
-	run("collection create orders")
-	for _, id := range []string{"a", "b", "c"} {
-		run("document create orders " + id + " {}")
-	}
-	const created = 3
-	for _, line := range []string{"export", "audit --json", "status --all --json", "watch --since 1"} {
-		want := map[string]string{"export": "DocumentCreated", "audit --json": `"DocumentCreated":3`, "status --all --json": `"role":"writer"`}[line]
-		if want == "" {
-			f := s.Follow(append(strings.Fields(line), login("app")...)...)
-			for n := 0; n < created; {
-				if strings.Contains(f.Line(), "DocumentCreated") {
-					n++
-				}
-			}
-			f.Interrupt().OK()
-			continue
-		}
-		if got := run(line); !strings.Contains(got, want) {
-			t.Errorf("%s: %s", line, got)
-		}
-	}
+	eventually(t, "requests are answered", func() bool { return harness.Run(t, nil, append([]string{"status"}, login("app")...)...).Code == 0 })
+	commandsInAccount(t, login("app"))
 
 	// The same by a context, and in the console.
 	settings, err := json.Marshal(map[string]string{"url": url, "creds": n.path("app.creds"), "jetstream_api_prefix": "LAPSE.API", "inbox_prefix": "_INBOX.app"})
 	check(t, err)
 	n.write("app.json", string(settings))
-	if got := harness.Run(t, nil, "export", "--context", n.path("app.json")).OK(); strings.Count(got, "DocumentCreated") != created {
+	if got := harness.Run(t, nil, "export", "--context", n.path("app.json")).OK(); !strings.Contains(got, "DocumentCreated") {
 		t.Errorf("export by a context: %s", got)
 	}
 	console := harness.StartProcess(t, harness.Command(t, "console", "--context", n.path("app.json"), "--console", harness.FreeAddr(t)), nil)
@@ -121,20 +96,7 @@ func TestJWT(t *testing.T) {
 		return c
 	}
 	c, ctx := connect("_INBOX.app"), t.Context()
-	handled := 0
-	err = c.Handle(ctx, func(context.Context, *client.Event) error { handled++; return nil },
-		client.Durable("billing"), client.FromStart(), client.UntilNow(), client.InCollection("orders"), client.OfType(client.DocumentCreated))
-	if err != nil || handled != created {
-		t.Errorf("Handle: %d events, %v", handled, err)
-	}
-	if _, err := c.Submit(ctx, "document.upsert", "orders", "d", map[string]int{"total": 4}); err != nil {
-		t.Errorf("Submit: %v", err)
-	}
-	js, err := jetstream.New(c.Conn()) // of APP itself
-	check(t, err)
-	if _, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "own"}); err != nil {
-		t.Errorf("a bucket of the account: %v", err)
-	}
+	goInAccount(t, c, "billing")
 
 	// What is not imported is said.
 	for what, loop := range map[string]func() error{
@@ -164,15 +126,15 @@ func TestJWT(t *testing.T) {
 		n.run(strings.Fields(command))
 	}
 	n.push(url, "LAPSE", "CLIENTS", "APP")
-	handled = 0
+	handled := 0
 	err = c.Handle(ctx, func(context.Context, *client.Event) error { handled++; return nil },
 		client.Durable("mail"), client.FromStart(), client.UntilNow())
-	if err != nil || handled < created+1 {
+	if err != nil || handled < 2 {
 		t.Errorf("Handle of one more: %d events, %v", handled, err)
 	}
 
 	for _, line := range []string{"status", "export", "status --all"} {
-		if r := s.Run(append(strings.Fields(line), login("other")...)...); r.Code != 1 || !strings.Contains(r.Stderr, "503 unavailable") {
+		if r := harness.Run(t, nil, append(strings.Fields(line), login("other")...)...); r.Code != 1 || !strings.Contains(r.Stderr, "503 unavailable") {
 			t.Errorf("%s without tokens: %+v", line, r)
 		}
 	}

@@ -147,6 +147,34 @@ type damage struct {
 	hidden bool
 }
 
+// damagesOf returns all damages; older is a copy of the store directory from before.
+func damagesOf(r *rand.Rand, older string) []damage {
+	return []damage{
+		{name: "nothing", do: func(testing.TB, string) {}},
+		{name: "last block cut", do: func(t testing.TB, dir string) { cut(t, block(t, dir, true), r) }},
+		{name: "first block cut", do: func(t testing.TB, dir string) { cut(t, block(t, dir, false), r) }},
+		{name: "bit in the last block", do: func(t testing.TB, dir string) { flip(t, block(t, dir, true), r) }},
+		{name: "bit in the first block", do: func(t testing.TB, dir string) { flip(t, block(t, dir, false), r) }},
+		{name: "no last block", do: func(t testing.TB, dir string) { remove(t, block(t, dir, true)) }, hidden: true},
+		{name: "no first block", do: func(t testing.TB, dir string) { remove(t, block(t, dir, false)) }, hidden: true},
+		{name: "no index", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)) }},
+		{name: "bit in the index", do: func(t testing.TB, dir string) {
+			if _, err := os.Stat(indexFile(t, dir)); err == nil { // after a kill there may be none
+				flip(t, indexFile(t, dir), r)
+			}
+		}},
+		{name: "no index, last block cut", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)); cut(t, block(t, dir, true), r) }},
+		{name: "no index, first block cut", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)); cut(t, block(t, dir, false), r) }},
+		{name: "no index, bit in the first block", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)); flip(t, block(t, dir, false), r) }},
+		{name: "bit in the stream's configuration", do: func(t testing.TB, dir string) { flip(t, filepath.Join(streamDir(t, dir), "meta.inf"), r) }},
+		{name: "no stream", do: func(t testing.TB, dir string) { remove(t, streamDir(t, dir)) }, hidden: true},
+		{name: "older stream", do: func(t testing.TB, dir string) { copyDir(t, streamDir(t, older), streamDir(t, dir)) }, hidden: true},
+		{name: "everything older but the projection", do: func(t testing.TB, dir string) {
+			copyDir(t, filepath.Join(older, "jetstream"), filepath.Join(dir, "jetstream"))
+		}, hidden: true},
+	}
+}
+
 // TestLostTail: with a log damaged in any way, after a clean stop or a kill, with the
 // projection current, older or removed, lapse either refuses to serve, and says why and
 // what to do; or it serves what is left of the log, reports a loss if there is one, and
@@ -181,30 +209,7 @@ func TestLostTail(t *testing.T) {
 	back()
 	s.Stop()
 	stopped := keep("stopped")
-	damages := []damage{
-		{name: "nothing", do: func(testing.TB, string) {}},
-		{name: "last block cut", do: func(t testing.TB, dir string) { cut(t, block(t, dir, true), r) }},
-		{name: "first block cut", do: func(t testing.TB, dir string) { cut(t, block(t, dir, false), r) }},
-		{name: "bit in the last block", do: func(t testing.TB, dir string) { flip(t, block(t, dir, true), r) }},
-		{name: "bit in the first block", do: func(t testing.TB, dir string) { flip(t, block(t, dir, false), r) }},
-		{name: "no last block", do: func(t testing.TB, dir string) { remove(t, block(t, dir, true)) }, hidden: true},
-		{name: "no first block", do: func(t testing.TB, dir string) { remove(t, block(t, dir, false)) }, hidden: true},
-		{name: "no index", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)) }},
-		{name: "bit in the index", do: func(t testing.TB, dir string) {
-			if _, err := os.Stat(indexFile(t, dir)); err == nil { // after a kill there may be none
-				flip(t, indexFile(t, dir), r)
-			}
-		}},
-		{name: "no index, last block cut", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)); cut(t, block(t, dir, true), r) }},
-		{name: "no index, first block cut", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)); cut(t, block(t, dir, false), r) }},
-		{name: "no index, bit in the first block", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)); flip(t, block(t, dir, false), r) }},
-		{name: "bit in the stream's configuration", do: func(t testing.TB, dir string) { flip(t, filepath.Join(streamDir(t, dir), "meta.inf"), r) }},
-		{name: "no stream", do: func(t testing.TB, dir string) { remove(t, streamDir(t, dir)) }, hidden: true},
-		{name: "older stream", do: func(t testing.TB, dir string) { copyDir(t, streamDir(t, older), streamDir(t, dir)) }, hidden: true},
-		{name: "everything older but the projection", do: func(t testing.TB, dir string) {
-			copyDir(t, filepath.Join(older, "jetstream"), filepath.Join(dir, "jetstream"))
-		}, hidden: true},
-	}
+	damages := damagesOf(r, older)
 	s.Dir = filepath.Join(dirs, "damaged")
 	outcomes := make(map[string]int)
 	for range stress.Pick(1, 30) {
@@ -222,14 +227,8 @@ func TestLostTail(t *testing.T) {
 			d.do(t, s.Dir)
 			then := harness.Files(t, s.Dir)
 			if !s.Start() {
-				lines := harness.Lines(s.Stderr())
-				if last := lines[len(lines)-1]; !strings.Contains(last, " level=ERROR ") || !strings.Contains(last, "restore") || strings.Count(s.Stderr(), " ran=") != 1 {
-					t.Fatalf("%s: it refuses with\n%s", what, s.Stderr())
-				}
+				refusesLog(t, s, what, then)
 				outcomes["refused"]++
-				if now := harness.Files(t, s.Dir); strings.Contains(s.Stderr(), ".blk") && !maps.Equal(then, now) {
-					t.Fatalf("%s: it refuses, and has changed files\n%s", what, s.Stderr())
-				}
 				if strings.Contains(s.Stderr(), "--accept-lost-end") {
 					outcomes["accepted"]++
 					acceptLoss(t, s, what, events)
@@ -238,16 +237,7 @@ func TestLostTail(t *testing.T) {
 			}
 			back()
 			left, documents := export(t, s), served(t, nc)
-			for _, e := range left {
-				i := slices.IndexFunc(events, func(o event) bool { return o.Seq == e.Seq })
-				if i < 0 || !reflect.DeepEqual(events[i], e) {
-					t.Fatalf("%s: event %d is one that never was", what, e.Seq)
-				}
-			}
-			// Without its beginning, a log may still serve the documents of the whole.
-			if !maps.Equal(documents, living(left)) && (len(left) == 0 || left[0].Seq == 1 || !maps.Equal(documents, living(events))) {
-				t.Fatalf("%s: %d documents are served, the log makes %d\n%s", what, len(documents), len(living(left)), s.Stderr())
-			}
+			servesLog(t, s, what, documents, left, events)
 			noticed := strings.Contains(s.Stderr(), `level=ERROR msg="the log`) || strings.Contains(s.Stderr(), "does not fit the log")
 			switch known := from == stopped && projection > 1; {
 			case len(left) == len(events):
@@ -263,6 +253,35 @@ func TestLostTail(t *testing.T) {
 		}
 	}
 	t.Logf("%d events; %v", len(events), outcomes)
+}
+
+// refusesLog checks that a server ended with one line that says what to do, and left the files
+// as they were if one of them is damaged.
+func refusesLog(t *testing.T, s *harness.Server, what string, then map[string]string) {
+	t.Helper()
+	lines := harness.Lines(s.Stderr())
+	if last := lines[len(lines)-1]; !strings.Contains(last, " level=ERROR ") || !strings.Contains(last, "restore") || strings.Count(s.Stderr(), " ran=") != 1 {
+		t.Fatalf("%s: it refuses with\n%s", what, s.Stderr())
+	}
+	if now := harness.Files(t, s.Dir); strings.Contains(s.Stderr(), ".blk") && !maps.Equal(then, now) {
+		t.Fatalf("%s: it refuses, and has changed files\n%s", what, s.Stderr())
+	}
+}
+
+// servesLog checks that a server has documents as the log that is left makes them, whose
+// events were all there before the damage.
+func servesLog(t *testing.T, s *harness.Server, what string, documents map[string]string, left, events []event) {
+	t.Helper()
+	for _, e := range left {
+		i := slices.IndexFunc(events, func(o event) bool { return o.Seq == e.Seq })
+		if i < 0 || !reflect.DeepEqual(events[i], e) {
+			t.Fatalf("%s: event %d is one that never was", what, e.Seq)
+		}
+	}
+	// Without its beginning, a log may still serve the documents of the whole.
+	if !maps.Equal(documents, living(left)) && (len(left) == 0 || left[0].Seq == 1 || !maps.Equal(documents, living(events))) {
+		t.Fatalf("%s: %d documents are served, the log makes %d\n%s", what, len(documents), len(living(left)), s.Stderr())
+	}
 }
 
 // acceptLoss serves what is left of a log that was refused, and then starts the server
