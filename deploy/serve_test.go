@@ -158,23 +158,8 @@ func TestServe(t *testing.T) {
 	}
 	readFeed(t, c, urls)
 
-	// Take-overs, after a kill and after a hand-over: each process becomes the writer. A
-	// busy machine loses short leases, too.
 	args[slices.Index(args, "--lease")+1] = "2s"
-	for _, s := range processes {
-		s.Stop()
-		refuse(t, s, violates)
-		s.With(args...)
-		s.Restart()
-	}
-	for n, end := range []func(*harness.Server){(*harness.Server).Kill, func(s *harness.Server) { s.Stop() }, (*harness.Server).Kill} {
-		ended, next := writer()
-		end(ended)
-		eventually(t, "the other one writes", func() bool { return writes(next) })
-		done(t, "client", "document", "upsert", "orders", fmt.Sprint("after", n), `{"ttl":-1}`)
-		refuse(t, ended, violates)
-		ended.Restart()
-	}
+	takeOvers(t, processes, writer, args)
 	for _, logged := range []string{"log trimmed", "snapshot removed"} {
 		eventually(t, logged, func() bool { return strings.Contains(one.Stderr()+two.Stderr(), logged) })
 	}
@@ -191,6 +176,26 @@ func TestServe(t *testing.T) {
 		t.Error(line)
 	}
 	allUsed(t, tap)
+}
+
+// takeOvers restarts processes with args, and has each become the writer, after a kill and after
+// a hand-over. A busy machine loses short leases, too.
+func takeOvers(t *testing.T, processes []*harness.Server, writer func() (writer, standby *harness.Server), args []string) {
+	t.Helper()
+	for _, s := range processes {
+		s.Stop()
+		refuse(t, s, violates)
+		s.With(args...)
+		s.Restart()
+	}
+	for n, end := range []func(*harness.Server){(*harness.Server).Kill, func(s *harness.Server) { s.Stop() }, (*harness.Server).Kill} {
+		ended, next := writer()
+		end(ended)
+		eventually(t, "the other one writes", func() bool { return writes(next) })
+		done(t, "client", "document", "upsert", "orders", fmt.Sprint("after", n), `{"ttl":-1}`)
+		refuse(t, ended, violates)
+		ended.Restart()
+	}
 }
 
 // violates reports whether a log line is about a permission violation.

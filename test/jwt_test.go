@@ -34,18 +34,7 @@ import (
 // activation tokens nothing.
 func TestJWT(t *testing.T) {
 	t.Parallel()
-	n := runNSC(t, "../docs/accounts.md")
-	// An account with the imports of APP, and no token.
-	other := n.add("OTHER")
-	for _, one := range n.accounts["APP"].Imports {
-		without := *one
-		without.Token = ""
-		other.Imports.Add(&without)
-	}
-	n.user("OTHER", "other", jwt.Permissions{}, forever)
-	n.creds("OTHER", "other", "other.creds")
-	n.generate("resolver.conf", "SYS")
-
+	n := accountsOfThePage(t)
 	url := n.serve("resolver.conf").ClientURL()
 
 	for _, user := range []string{"service", "gate-log", "gate-clients"} {
@@ -112,20 +101,7 @@ func TestJWT(t *testing.T) {
 		}
 	}
 
-	// One more durable is shared while all of them run.
-	for _, command := range []string{
-		"add export --account LAPSE --private --subject $JS.API.CONSUMER.MSG.NEXT.LAPSE_main.mail --service --response-type Stream",
-		"generate activation --account LAPSE --target-account APP --subject $JS.API.CONSUMER.MSG.NEXT.LAPSE_main.mail --output-file token.jwt",
-		"add import --account APP --token token.jwt --local-subject LAPSE.API.CONSUMER.MSG.NEXT.LAPSE_main.mail",
-		"add export --account CLIENTS --private --subject $JS.ACK.LAPSE_main.mail.> --service",
-		"generate activation --account CLIENTS --target-account APP --subject $JS.ACK.LAPSE_main.mail.> --output-file token.jwt",
-		"add import --account APP --token token.jwt",
-		"add user --account SYS --name push",
-		"generate creds --account SYS --name push --output-file push.creds",
-	} {
-		n.run(strings.Fields(command))
-	}
-	n.push(url, "LAPSE", "CLIENTS", "APP")
+	n.share(url)
 	handled := 0
 	err = c.Handle(ctx, func(context.Context, *client.Event) error { handled++; return nil },
 		client.Durable("mail"), client.FromStart(), client.UntilNow())
@@ -175,16 +151,7 @@ func TestCredentialsEnd(t *testing.T) {
 			return err == nil
 		})
 	}
-	ids := make(chan string, 10)
-	go func() {
-		for e, err := range reader.Changes(t.Context(), client.FromStart(), client.OfType(client.DocumentCreated)) {
-			if err != nil {
-				ids <- err.Error()
-				return
-			}
-			ids <- e.ID
-		}
-	}()
+	ids := created(t, reader)
 	reads := func(want string) {
 		t.Helper()
 		select {
@@ -224,6 +191,56 @@ func TestCredentialsEnd(t *testing.T) {
 	refused(reader, "refuses these credentials")
 	login("reader", forever)
 	reads("b")
+}
+
+// created returns the ids of documents as a reader hears of their creation, and its error.
+func created(t *testing.T, reader *client.Client) <-chan string {
+	ids := make(chan string, 10)
+	go func() {
+		for e, err := range reader.Changes(t.Context(), client.FromStart(), client.OfType(client.DocumentCreated)) {
+			if err != nil {
+				ids <- err.Error()
+				return
+			}
+			ids <- e.ID
+		}
+	}()
+	return ids
+}
+
+// accountsOfThePage makes the accounts of docs/accounts.md, and OTHER with the imports of APP
+// and no token.
+func accountsOfThePage(t *testing.T) *nsc {
+	t.Helper()
+	n := runNSC(t, "../docs/accounts.md")
+	other := n.add("OTHER")
+	for _, one := range n.accounts["APP"].Imports {
+		without := *one
+		without.Token = ""
+		other.Imports.Add(&without)
+	}
+	n.user("OTHER", "other", jwt.Permissions{}, forever)
+	n.creds("OTHER", "other", "other.creds")
+	n.generate("resolver.conf", "SYS")
+	return n
+}
+
+// share shares one more durable, mail, with APP, while the servers run.
+func (n *nsc) share(url string) {
+	n.t.Helper()
+	for _, command := range []string{
+		"add export --account LAPSE --private --subject $JS.API.CONSUMER.MSG.NEXT.LAPSE_main.mail --service --response-type Stream",
+		"generate activation --account LAPSE --target-account APP --subject $JS.API.CONSUMER.MSG.NEXT.LAPSE_main.mail --output-file token.jwt",
+		"add import --account APP --token token.jwt --local-subject LAPSE.API.CONSUMER.MSG.NEXT.LAPSE_main.mail",
+		"add export --account CLIENTS --private --subject $JS.ACK.LAPSE_main.mail.> --service",
+		"generate activation --account CLIENTS --target-account APP --subject $JS.ACK.LAPSE_main.mail.> --output-file token.jwt",
+		"add import --account APP --token token.jwt",
+		"add user --account SYS --name push",
+		"generate creds --account SYS --name push --output-file push.creds",
+	} {
+		n.run(strings.Fields(command))
+	}
+	n.push(url, "LAPSE", "CLIENTS", "APP")
 }
 
 // last returns the error that ends a loop, at the latest after its first event.

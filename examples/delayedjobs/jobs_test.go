@@ -56,6 +56,33 @@ func (c *crew) hire(ctx context.Context, worker int, jobs *Jobs, run Run) {
 	})
 }
 
+// cancelMeetsRun makes jobs, cancels each when it is due, or a bit before or after, and returns
+// which were cancelled.
+func cancelMeetsRun(t *testing.T, jobs *Jobs, meetings int) (cancelled map[string]bool) {
+	t.Helper()
+	deadline := time.Now().Add(3 * time.Second).Truncate(time.Second)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	cancelled = map[string]bool{}
+	for i := range meetings {
+		id := fmt.Sprint("job", i)
+		check(t, jobs.At(t.Context(), id, deadline.Add(time.Duration(i%10)*time.Second), Job{Text: id}))
+		all.Go(func() {
+			early := []time.Duration{0, time.Nanosecond, -time.Nanosecond, time.Millisecond, -time.Millisecond}[i/10%5]
+			time.Sleep(time.Until(deadline.Add(time.Duration(i%10)*time.Second - early)))
+			err := jobs.Cancel(t.Context(), id)
+			if err != nil && err != ErrTooLate || early > 0 && err != nil || early < 0 && err == nil {
+				t.Errorf("cancel %v early: %v", early, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			cancelled[id] = err == nil
+		})
+	}
+	all.Wait()
+	return cancelled
+}
+
 // TestVirtual: cancel and run meet at the deadline, and exactly one happens; failures come
 // back later; the job of a worker that dies is another one's.
 func TestVirtual(t *testing.T) {
@@ -92,27 +119,7 @@ func TestVirtual(t *testing.T) {
 				return nil
 			})
 		}
-		// Cancel meets run.
-		deadline := time.Now().Add(3 * time.Second).Truncate(time.Second)
-		var all sync.WaitGroup
-		var mu sync.Mutex
-		cancelled := map[string]bool{}
-		for i := range meetings {
-			id := fmt.Sprint("job", i)
-			check(t, jobs.At(ctx, id, deadline.Add(time.Duration(i%10)*time.Second), Job{Text: id}))
-			all.Go(func() {
-				early := []time.Duration{0, time.Nanosecond, -time.Nanosecond, time.Millisecond, -time.Millisecond}[i/10%5]
-				time.Sleep(time.Until(deadline.Add(time.Duration(i%10)*time.Second - early)))
-				err := jobs.Cancel(ctx, id)
-				if err != nil && err != ErrTooLate || early > 0 && err != nil || early < 0 && err == nil {
-					t.Errorf("cancel %v early: %v", early, err)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				cancelled[id] = err == nil
-			})
-		}
-		all.Wait()
+		cancelled := cancelMeetsRun(t, jobs, meetings)
 		time.Sleep(time.Minute)
 		crew.mu.Lock()
 		for id, gone := range cancelled {
