@@ -307,7 +307,7 @@ func TestSignalWhileStartHangs(t *testing.T) {
 			if c.again {
 				s := serveHanging(t, c.external, nil)
 				s.request("collection.create.c", "{}")
-				s.request("document.create.c.a", "{}")
+				s.request("document.upsert.c.a", "{}") // which may be repeated
 				s.request("snapshot.create", "")
 				s.end()
 				if code := <-s.code; code != 0 {
