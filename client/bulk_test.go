@@ -192,9 +192,7 @@ func TestRunBatchesErrors(t *testing.T) {
 func TestAccountMaxPayload(t *testing.T) {
 	o := harness.NATSOptions("")
 	o.JetStream = false
-	if err := o.ProcessConfigString(`accounts { A { limits: { max_payload: 20000 }, users: [{ user: app, password: x }] } }`); err != nil {
-		t.Fatal(err)
-	}
+	check(t, o.ProcessConfigString(`accounts { A { limits: { max_payload: 20000 }, users: [{ user: app, password: x }] } }`))
 	s := &standin{t: t, server: harness.StartNATS(t, o), answers: map[string]answer{}}
 	s.nc = s.connect("app")
 	s.serve()

@@ -184,10 +184,11 @@ func changesFromNow(t *testing.T, with ...client.Option) {
 	s.created("orders", "before")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var got []string
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() { // keep writing: the feed omits events from before its start
-		defer close(stopped)
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	writing.Go(func() { // keep writing: the feed omits events from before its start
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
@@ -196,18 +197,14 @@ func changesFromNow(t *testing.T, with ...client.Option) {
 				s.created("orders", fmt.Sprint(i))
 			}
 		}
-	}()
+	})
+	var got []string
 	for e, err := range s.client(with...).Changes(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if got = append(got, e.ID); len(got) == 3 {
-			close(stop)
-			cancel()
 			break
 		}
 	}
-	<-stopped
 	if got[0] == "before" || got[1] == got[0] {
 		t.Error(got)
 	}
@@ -237,10 +234,7 @@ func changesSurviveReconnects(t *testing.T, with ...client.Option) {
 	s := newStandin(t).log()
 	s.created("orders", "a")
 	nc := s.connect("app")
-	c, err := client.New(nc, with...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := s.over(nc, with...)
 	for name, opts := range map[string][]client.FeedOption{"ordered": nil, "durable": {client.Durable("d"), client.AckWait(longAckWait)}} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		var got []string
@@ -249,9 +243,7 @@ func changesSurviveReconnects(t *testing.T, with ...client.Option) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if got = append(got, e.ID); len(got) == 1 {
-				if err := nc.ForceReconnect(); err != nil {
-					t.Fatal(err)
-				}
+				check(t, nc.ForceReconnect())
 				s.created("orders", "b")
 			} else {
 				break
@@ -295,51 +287,43 @@ func TestChangesErrors(t *testing.T) {
 
 // TestReadEvent: a consumer of the program's own reads the events that Changes yields.
 func TestReadEvent(t *testing.T) {
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	s := newStandin(t).log()
 	c := s.client()
 	s.internal()
 	s.created("orders", "a/ü")
 	s.expired("orders", "a/ü", `{"id":"a/ü"}`)
-	var want []string
+	line := func(e *client.Event) string {
+		text, err := e.MarshalJSON()
+		check(t, err)
+		return string(text)
+	}
+	want := []string{"internal"}
 	for e, err := range c.Changes(t.Context(), client.FromStart(), client.UntilNow()) {
-		must(err)
-		line, err := e.MarshalJSON()
-		must(err)
-		want = append(want, string(line))
+		check(t, err)
+		want = append(want, line(e))
 	}
 	js, err := jetstream.New(c.Conn())
-	must(err)
+	check(t, err)
 	consumer, err := js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
-	must(err)
-	var got []string
-	for range 3 {
+	check(t, err)
+	next := func() (*client.Event, error) {
 		m, err := consumer.Next()
-		must(err)
-		e, err := client.ReadEvent(m)
-		must(err)
-		if e == nil {
-			got = append(got, "internal")
-			continue
+		check(t, err)
+		return client.ReadEvent(m)
+	}
+	for _, want := range want {
+		got := "internal"
+		e, err := next()
+		if e != nil {
+			got = line(e)
 		}
-		line, err := e.MarshalJSON()
-		must(err)
-		got = append(got, string(line))
+		if err != nil || got != want {
+			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
 	}
-	if want = append([]string{"internal"}, want...); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-
 	_, err = s.js.Publish(t.Context(), "lapse.main.events.orders.DocumentMelted", nil)
-	must(err)
-	m, err := consumer.Next()
-	must(err)
-	if _, err := client.ReadEvent(m); err == nil || !errors.As(err, new(*client.DecodeError)) {
+	check(t, err)
+	if _, err := next(); !errors.As(err, new(*client.DecodeError)) {
 		t.Errorf("an unknown event: %v", err)
 	}
 }

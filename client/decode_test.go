@@ -161,20 +161,12 @@ func TestLostAnswer(t *testing.T) {
 		"not lapse":    func(_ *nats.Conn, m *nats.Msg) { _ = m.Respond([]byte("hello")) },
 	} {
 		for call, subject := range map[string]string{"do": "lapse.main.api.document.delete.orders.a", "submit": "lapse.other.mutations.document.delete.orders.a"} {
-			c := s.client()
-			sub, err := s.nc.Subscribe(subject, func(m *nats.Msg) { end(c.Conn(), m) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.nc.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			c := s.client(client.WithDatabase(map[string]string{"do": "main", "submit": "other"}[call]))
+			sub := s.subscribe(subject, func(m *nats.Msg) { end(c.Conn(), m) })
+			var err error
 			if call == "do" {
 				_, err = c.Do(t.Context(), "document.delete", "orders", "a", nil)
 			} else {
-				if c, err = client.New(s.connect("app"), client.WithDatabase("other"), client.WithTimeout(patience)); err != nil {
-					t.Fatal(err)
-				}
 				_, err = c.Submit(t.Context(), "document.delete", "orders", "a", nil)
 			}
 			if !errors.Is(err, client.ErrTimeout) || errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "may have been applied") {

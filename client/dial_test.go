@@ -22,9 +22,7 @@ func TestConnectToOthers(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, the test never does
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer silent.Close()
 	host, quiet := web.Listener.Addr().String(), silent.Addr().String()
 	defer func(before time.Duration) { answerTimeout = before }(answerTimeout)
@@ -62,9 +60,7 @@ func TestConnectDuringReload(t *testing.T) {
 	o.CustomClientAuthentication = doors
 	url := harness.StartNATS(t, o).ClientURL()
 	c, err := Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	c.Close()
 	doors.refuses.Store(10)
 	if _, err := Connect(url); !errors.Is(err, nats.ErrAuthorization) || !strings.Contains(err.Error(), "refuses these credentials") {

@@ -44,9 +44,7 @@ func TestInboxDenied(t *testing.T) {
 	ns := harness.StartNATS(t, &server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, Users: []*server.User{{Username: "auditor", Password: "x",
 		Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.auditor.>"}}}}}})
 	c, err := Connect("", WithTimeout(100*time.Millisecond), WithNATSOptions(nats.InProcessServer(ns), nats.UserInfo("auditor", "x")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer c.Close()
 	says := func(err error) bool {
 		return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "no permission to receive replies at _INBOX.>")
@@ -106,9 +104,7 @@ func TestNoLogHere(t *testing.T) {
 		{APIPrefix("LAPSE.API"), "nobody answers requests to JetStream at LAPSE.API.> now"},
 	} {
 		c, err := Connect(url, test.opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		defer c.Close()
 		if _, _, err := c.LogBounds(t.Context()); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v, want %s", err, test.says)
@@ -126,13 +122,9 @@ func TestLogNotImported(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := served.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, served.Flush())
 	c, err := Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer c.Close()
 	_, _, said := c.LogBounds(t.Context())
 	if !errors.Is(said, ErrUnavailable) || !errors.Is(said, jetstream.ErrStreamNotFound) || !strings.Contains(said.Error(), "--js-api-prefix") || !strings.Contains(said.Error(), "`lapse config account`") {
@@ -167,9 +159,7 @@ func (stingy) InProcessConn() (net.Conn, error) {
 // and no repeat helps.
 func TestClosedForPayload(t *testing.T) {
 	c, err := Connect("nats://x", WithNATSOptions(nats.InProcessServer(stingy{})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer c.Close()
 	_, err = c.Do(t.Context(), "document.upsert", "orders", "a", []byte(`"`+strings.Repeat("x", 30000)+`"`))
 	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "(20000 bytes)") {
@@ -188,9 +178,7 @@ func TestLoginEnds(t *testing.T) {
 	password.Store("old")
 	c, err := Connect(ns.ClientURL(), WithTimeout(100*time.Millisecond), WithNATSOptions(nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.UserInfoHandler(func() (string, string) { return "app", password.Load().(string) })))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer c.Close()
 	status := func() error { _, err := c.Status(t.Context()); return err }
 	bounds := func() error { _, _, err := c.LogBounds(t.Context()); return err }
@@ -206,9 +194,7 @@ func TestLoginEnds(t *testing.T) {
 			}
 		}
 	}
-	if err := ns.ReloadOptions(options("new")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, ns.ReloadOptions(options("new")))
 	refused := func(err error) bool {
 		return errors.Is(err, ErrTimeout) && strings.Contains(err.Error(), "refuses these credentials")
 	}

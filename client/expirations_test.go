@@ -2,12 +2,10 @@ package client_test
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"testing"
+	"time"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/schema"
 )
 
 func TestExpirations(t *testing.T) {
@@ -42,19 +40,6 @@ func decoding(err error, id string) bool {
 	return ok && failed.ID == id && failed.Seq != 0
 }
 
-func TestWarnings(t *testing.T) {
-	s := newStandin(t).log()
-	s.deadline(schema.DocumentExpiring, "trials", "a", `{"id":"a","total":5}`)
-	s.expired("trials", "a", `{"id":"a","total":5}`)
-	var got []string
-	for x, err := range client.Warnings[order](t.Context(), s.client(), client.FromStart(), client.UntilNow()) {
-		got = append(got, fmt.Sprint(x.Type, x.Value.Total, x.Deadline.Unix(), err))
-	}
-	if !slices.Equal(got, []string{"DocumentExpiring 5 100 <nil>"}) {
-		t.Errorf("%q", got)
-	}
-}
-
 func TestSubmit(t *testing.T) {
 	s := newStandin(t)
 	c := s.client()
@@ -62,16 +47,14 @@ func TestSubmit(t *testing.T) {
 		t.Errorf("no stream accepts it: %v", err)
 	}
 	s.log()
-	seq, err := c.Submit(t.Context(), "document.upsert", "orders", "a b", order{Total: 5}, client.MsgID("1"))
+	seq, err := c.Submit(t.Context(), "document.upsert", "orders", "a b", order{Total: 5}, client.MsgID("1"), client.TTL(time.Minute))
 	if err != nil || seq != 1 {
 		t.Fatalf("%d, %v", seq, err)
 	}
 	stream, err := s.js.Stream(t.Context(), "LAPSE_main_MUTATIONS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	m, err := stream.GetMsg(t.Context(), 1)
-	if err != nil || m.Subject != "lapse.main.mutations.document.upsert.orders.a%20b" || string(m.Data) != `{"total":5}` || m.Header.Get("Nats-Msg-Id") != "1" {
+	if err != nil || m.Subject != "lapse.main.mutations.document.upsert.orders.a%20b" || string(m.Data) != `{"total":5,"ttl":60}` || m.Header.Get("Nats-Msg-Id") != "1" {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if _, err := c.Submit(t.Context(), "document.get", "orders", "a", nil); !errors.Is(err, client.ErrBadRequest) {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"testing"
 	"time"
 )
 
@@ -14,4 +15,11 @@ func Standstill(d time.Duration) Option { return func(o *options) { o.standstill
 // Handled passes an event to the body of a loop.
 func Handled(c *Client, ctx context.Context, e *Event, body func(*Event, error) bool) bool {
 	return c.handled(ctx, e, nil, body)
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -132,44 +131,6 @@ func TestHandleCollectionEventAlone(t *testing.T) {
 	}
 }
 
-// TestHandlePoison: an event whose handler fails or panics n times is passed to the
-// poison handler and not redelivered; the events after it are handled.
-func TestHandlePoison(t *testing.T) {
-	s := newStandin(t).log()
-	for _, id := range []string{"a", "bad", "panics", "b"} {
-		s.created("orders", id)
-	}
-	tries := make(map[string]int)
-	var poisoned []string
-	handler := func(_ context.Context, e *client.Event) error {
-		tries[e.ID]++
-		switch e.ID {
-		case "bad":
-			return errors.New("bad luck")
-		case "panics":
-			panic("at the handler")
-		}
-		return nil
-	}
-	poison := client.Poison(2, func(_ context.Context, e *client.Event, err error) error {
-		line, _, _ := strings.Cut(err.Error(), "\n")
-		poisoned = append(poisoned, e.ID+": "+line)
-		return nil
-	})
-	if err := s.client().Handle(t.Context(), handler, client.Durable("d"), client.FromStart(), client.UntilNow(), poison); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(poisoned, ", "); got != "bad: bad luck, panics: panic: at the handler" {
-		t.Error(got)
-	}
-	if got := fmt.Sprint(tries); got != "map[a:1 b:1 bad:2 panics:2]" {
-		t.Error(got)
-	}
-	if got := read(t, s.client(), 0, client.Durable("d"), client.UntilNow()); got != "" {
-		t.Errorf("it comes back: %s", got)
-	}
-}
-
 // TestHandlePoisonCountsDeliveries: where the user may not edit the consumer, an event
 // during which n readers ended is not handled again; the event after it, which those
 // readers had too, is handled.
@@ -185,12 +146,9 @@ func TestHandlePoisonCountsDeliveries(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	c, err := client.New(s.connect("fixed"), client.WithTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := s.as("fixed")
 	var got []string
-	err = c.Handle(t.Context(), func(_ context.Context, e *client.Event) error {
+	err := c.Handle(t.Context(), func(_ context.Context, e *client.Event) error {
 		got = append(got, e.ID)
 		return nil
 	}, client.Durable("d"), client.UntilSeq(6), client.Poison(3, func(_ context.Context, e *client.Event, err error) error {
@@ -200,29 +158,6 @@ func TestHandlePoisonCountsDeliveries(t *testing.T) {
 	}))
 	if want := "kills: event 3 was delivered 4 times, and its tries cannot be counted: this user may not edit the consumer, c, d, e"; err != nil || strings.Join(got, ", ") != want {
 		t.Errorf("got %s, %v, want %s", strings.Join(got, ", "), err, want)
-	}
-}
-
-// TestHandlePoisonThroughGate: lapse lets a client count tries in its consumer.
-func TestHandlePoisonThroughGate(t *testing.T) {
-	c := serverWithTickets(t)
-	name := client.Durable("counts-" + rand.Text())
-	for life := range 4 {
-		ctx, cancel := context.WithCancel(t.Context())
-		calls := 0
-		err := c.Handle(ctx, func(ctx context.Context, e *client.Event) error {
-			if calls++; life < 3 {
-				cancel()
-			}
-			return ctx.Err()
-		}, tickets, name, client.FromStart(), client.UntilNow(), client.Poison(1, func(_ context.Context, e *client.Event, err error) error {
-			t.Errorf("life %d: event %d is put aside: %v", life, e.Seq, err)
-			return nil
-		}))
-		cancel()
-		if life < 3 && (calls != 1 || !errors.Is(err, context.Canceled)) || life == 3 && (calls == 0 || err != nil) {
-			t.Fatalf("life %d: %d calls, %v", life, calls, err)
-		}
 	}
 }
 
@@ -256,17 +191,5 @@ func TestHandleEnds(t *testing.T) {
 	}
 	if got := read(t, c, 0, client.Durable("d"), client.UntilNow()); got != "2 DocumentCreated orders/b" {
 		t.Error(got)
-	}
-}
-
-func TestHandleBadOptions(t *testing.T) {
-	c := newStandin(t).log().client()
-	for name, opt := range map[string]client.HandleOption{
-		"no workers": client.Workers(0), "too many workers": client.Workers(client.MaxWorkers + 1), "no tries": client.Poison(0, func(context.Context, *client.Event, error) error { return nil }),
-		"no handler": client.Poison(1, nil), "short ack wait": client.AckWait(time.Millisecond), "long ack wait": client.AckWait(2 * time.Hour), "no name": client.Durable(""),
-	} {
-		if err := c.Handle(t.Context(), nil, opt, client.UntilNow()); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

@@ -35,9 +35,7 @@ func TestLog(t *testing.T) {
 	bounds := func() string {
 		t.Helper()
 		first, last, err := c.LogBounds(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return fmt.Sprint(first, " ", last)
 	}
 	if got := bounds() + ": " + read(); got != "1 0: " {
@@ -55,19 +53,12 @@ func TestLog(t *testing.T) {
 	if got := bounds() + ": " + read(); !strings.HasPrefix(got, "1 4: 1 WriterStarted, "+want) || !strings.HasSuffix(got, ", 4 WriterStarted") {
 		t.Errorf("the log is %s", got)
 	}
-	stream, err := s.js.Stream(t.Context(), "LAPSE_main")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(2)); err != nil {
-		t.Fatal(err)
-	}
+	stream := s.stream()
+	check(t, stream.Purge(t.Context(), jetstream.WithPurgeSequence(2)))
 	if got := bounds() + ": " + read(); !strings.HasPrefix(got, "2 4: "+want) {
 		t.Errorf("what is left of the log is %s", got)
 	}
-	if err := stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, stream.Purge(t.Context()))
 	if got := bounds() + ": " + read(); got != "5 4: " {
 		t.Errorf("nothing is left of the log but %s", got)
 	}
@@ -92,14 +83,9 @@ func TestFollow(t *testing.T) {
 		if got = append(got, entry.Seq); len(got) == 2 {
 			s.internal()
 		} else if len(got) == 3 {
-			log, err := s.js.Stream(t.Context(), "LAPSE_main")
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := s.stream()
 			for name := range log.ConsumerNames(t.Context()).Name() {
-				if err := log.DeleteConsumer(t.Context(), name); err != nil {
-					t.Fatal(err)
-				}
+				check(t, log.DeleteConsumer(t.Context(), name))
 			}
 		}
 	}

@@ -26,24 +26,17 @@ func TestPushedSurvivesItsConsumer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var got []string
-	for e, err := range s.client(importedAPI, often).Changes(ctx, client.FromStart()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for e, err := range s.client(imported, often).Changes(ctx, client.FromStart()) {
+		check(t, err)
 		if got = append(got, e.ID); len(got) == 3 {
 			break
 		}
-		log, err := s.js.Stream(ctx, "LAPSE_main")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := s.stream()
 		for name := range log.ConsumerNames(ctx).Name() {
 			if !strings.HasPrefix(name, schema.ReaderConsumer) {
 				t.Errorf("consumer %s", name)
 			}
-			if err := log.DeleteConsumer(ctx, name); err != nil {
-				t.Fatal(err)
-			}
+			check(t, log.DeleteConsumer(ctx, name))
 		}
 		s.created("orders", fmt.Sprint(len(got)))
 	}
@@ -68,15 +61,10 @@ func TestPushedWaitsForReader(t *testing.T) {
 		}
 	}
 	nc := s.connect("lapse")
-	c, err := client.New(nc, importedAPI)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := s.over(nc, imported)
 	n := 0
 	for e, err := range c.Changes(t.Context(), client.FromStart(), client.UntilNow()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if e.ID != fmt.Sprint(n) {
 			t.Fatalf("event %d is %s", n, e.ID)
 		}
@@ -109,10 +97,7 @@ func TestPushedHoldsSmallMessages(t *testing.T) {
 		s.created("orders", fmt.Sprint(i))
 	}
 	nc := s.connect("lapse", nats.SyncQueueLen(events/10))
-	c, err := client.New(nc, importedAPI)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := s.over(nc, imported)
 	n := 0
 	for e, err := range c.Changes(t.Context(), client.FromStart(), client.UntilNow()) {
 		if err != nil {
@@ -143,28 +128,20 @@ func TestImportedErrors(t *testing.T) {
 		t.Errorf("a prefix and a domain: %v", err)
 	}
 	// A gate answers pulls in place of the consumer.
-	if _, err := s.nc.Subscribe("GATE.API.>", func(m *nats.Msg) {
+	s.subscribe("GATE.API.>", func(m *nats.Msg) {
 		if tail := strings.TrimPrefix(m.Subject, "GATE.API."); !strings.HasPrefix(tail, "CONSUMER.MSG.NEXT.") {
 			_ = s.nc.PublishRequest("$JS.API."+tail, m.Reply, m.Data)
 			return
 		}
 		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"409"}, "Description": {"not permitted: import it by name"}}})
-	}); err != nil {
-		t.Fatal(err)
-	}
-	gated, err := client.New(s.connect("lapse"), client.APIPrefix("GATE.API"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
+	gated := s.as("lapse", client.APIPrefix("GATE.API"))
 	for _, err := range gated.Changes(t.Context(), client.Durable("gated")) {
 		if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "refused: import it by name") {
 			t.Errorf("pulls through a gate: %v", err)
 		}
 	}
-	elsewhere, err := client.New(s.connect("lapse"), client.APIPrefix("ELSEWHERE.API"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	elsewhere := s.as("lapse", client.APIPrefix("ELSEWHERE.API"))
 	for name, opts := range map[string][]client.FeedOption{"pushed": {client.FromStart()}, "durable": {client.Durable("d")}} {
 		for _, err := range elsewhere.Changes(t.Context(), opts...) {
 			if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, nats.ErrNoResponders) || !strings.Contains(err.Error(), "ELSEWHERE.API.") {

@@ -14,9 +14,7 @@ import (
 
 func TestProcesses(t *testing.T) {
 	c, err := client.Connect(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer c.Close()
 	all, err := c.Processes(t.Context())
 	if err != nil || len(all) != 1 {
@@ -27,16 +25,13 @@ func TestProcesses(t *testing.T) {
 	}
 
 	other, err := client.New(c.Conn(), client.WithDatabase("other"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if all, err := other.Processes(t.Context()); !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("of another database: %+v, %v", all, err)
 	}
 	denied := newStandin(t).connect("nobody")
-	if c, err = client.New(denied); err != nil {
-		t.Fatal(err)
-	}
+	c, err = client.New(denied)
+	check(t, err)
 	if _, err := c.Processes(t.Context()); !errors.Is(err, client.ErrUnavailable) || err.Error() != "this NATS user has no permission to ask all processes: let it publish to $SRV.INFO.lapse and receive replies" {
 		t.Errorf("without permission: %v", err)
 	}
@@ -47,29 +42,19 @@ func TestProcesses(t *testing.T) {
 func TestProcessesOfAll(t *testing.T) {
 	s := newStandin(t)
 	knows := make(chan string, 1)
-	if _, err := s.nc.Subscribe("$SRV.INFO.lapse", func(m *nats.Msg) {
+	s.subscribe("$SRV.INFO.lapse", func(m *nats.Msg) {
 		for _, id := range []string{"a", "b"} {
 			if err := m.Respond(fmt.Appendf(nil, `{"id":%[1]q,"process":{"id":%[1]q,"databases":[{"database":"main","role":"copy","seq":7},{"database":"other","role":"none"}],"knows":%[2]s}}`, id, <-knows)); err != nil {
 				t.Error(err)
 			}
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	})
 	list := func(timeout time.Duration, first, second string) string {
 		t.Helper()
-		c, err := client.New(s.connect("lapse"), client.WithTimeout(timeout))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := s.as("lapse", client.WithTimeout(timeout))
 		go func() { knows <- first; knows <- second }()
 		all, err := c.AllProcesses(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		text := ""
 		for _, p := range all {
 			text += fmt.Sprintf("%s/%s:%s %d %s,", p.Database, p.ID, p.Role, p.Seq, p.Error)
@@ -94,24 +79,17 @@ func TestProcessesFlooded(t *testing.T) {
 		}
 	}
 	const info = `{"name":"lapse","id":"%s","version":"1.0.0","metadata":{"database":"main"},"type":"%s"}`
-	if _, err := s.nc.Subscribe("$SRV.INFO.lapse", func(m *nats.Msg) {
+	s.subscribe("$SRV.INFO.lapse", func(m *nats.Msg) {
 		reply(m, info, "first", "")
 		reply(m, info, strings.Repeat("x", 256), "")
 		reply(m, info, "large", strings.Repeat("x", 256<<10))
 		for i := range 5000 {
 			reply(m, info, fmt.Sprint("id", i), "")
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(s.connect("lapse"), client.WithTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
+	c := s.as("lapse")
 	var all []client.Process
+	var err error
 	for all == nil { // a pause in the replies ends them
 		if all, err = c.Processes(t.Context()); err == nil {
 			all = nil

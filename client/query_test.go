@@ -64,9 +64,7 @@ func asked(t *testing.T, s *standin) (limits []int) {
 		var q struct {
 			Limit int `json:"limit"`
 		}
-		if err := json.Unmarshal([]byte(body), &q); err != nil {
-			t.Fatal(err)
-		}
+		check(t, json.Unmarshal([]byte(body), &q))
 		limits = append(limits, q.Limit)
 	}
 	return limits
@@ -104,9 +102,7 @@ func TestQuery(t *testing.T) {
 			for range 2 { // a second loop over the same query starts from the beginning
 				next := test.from
 				for item, err := range client.Query[order](t.Context(), coll, test.opts...) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					check(t, err)
 					if want := (client.Item[order]{ID: fmt.Sprint(next), Value: order{Total: next}, Modified: time.Unix(5, 0).UTC(), ETag: fmt.Sprint(next + 10)}); item != want {
 						t.Fatalf("got %+v, want %+v", item, want)
 					}
@@ -160,9 +156,7 @@ func TestQueryRequest(t *testing.T) {
 	// Every page request carries the RequestOptions.
 	s.respond("query.orders", shelf{n: 3}.answer)
 	for _, err := range client.Query[order](t.Context(), coll, client.PageSize(2), client.MinSeq(8)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if got := s.last().Header.Get("Lapse-Min-Seq"); got != "8" {
 			t.Errorf("Lapse-Min-Seq %q", got)
 		}
@@ -176,9 +170,7 @@ func TestQueryPages(t *testing.T) {
 	var plan client.Plan
 	var got []string
 	for page, err := range client.QueryPages[json.RawMessage](t.Context(), coll, client.PageSize(2), client.Explain(&plan)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		explained, _ := json.Marshal(plan)
 		got = append(got, fmt.Sprintf("%d %q %s", len(page.Items), page.Cursor, explained))
 	}
@@ -203,6 +195,7 @@ func TestQueryPages(t *testing.T) {
 	}
 }
 
+// TestCount: a count takes what chooses documents, and leaves out their order and limit.
 func TestCount(t *testing.T) {
 	s := newStandin(t).serve()
 	coll := s.collection(s.client())
@@ -305,9 +298,7 @@ func TestQueryStops(t *testing.T) {
 	coll := s.collection(s.client())
 	s.respond("query.orders", shelf{n: 500}.answer)
 	for item, err := range client.Query[order](t.Context(), coll, client.PageSize(2)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if item.ID == "2" {
 			break
 		}

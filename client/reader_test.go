@@ -24,9 +24,7 @@ func readersLeaveNothing(t *testing.T, with ...client.Option) {
 	const limit, again = 3, 6
 	s := newStandin(t).log()
 	stream, err := s.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}, MaxConsumers: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s.created("orders", "a")
 	s.expired("orders", "a", `{"id":"a"}`)
 	s.deadline(client.DocumentExpiring, "orders", "b", `{"id":"b"}`)
@@ -38,9 +36,7 @@ func readersLeaveNothing(t *testing.T, with ...client.Option) {
 	}
 	nc := s.connect("app")
 	c, err := client.New(nc, append(with, client.WithTimeout(patience))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	count := func() (readers int) {
 		names := stream.ConsumerNames(t.Context())
 		for name := range names.Name() {
@@ -48,9 +44,7 @@ func readersLeaveNothing(t *testing.T, with ...client.Option) {
 				readers++
 			}
 		}
-		if err := names.Err(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, names.Err())
 		return readers
 	}
 	named := 0 // durables so far: NATS may not delete one and create it again at once
@@ -132,23 +126,15 @@ func readersLeaveNothing(t *testing.T, with ...client.Option) {
 			for nth := 1; nth <= again; nth++ { // the reader has several consumers
 				ctx, cancel := context.WithCancel(t.Context())
 				asked := 0
-				sub, err := s.nc.Subscribe("$JS.API.CONSUMER.CREATE.>", func(*nats.Msg) {
+				sub := s.subscribe("$JS.API.CONSUMER.CREATE.>", func(*nats.Msg) {
 					if asked++; asked == nth {
 						cancel()
 					}
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := s.nc.Flush(); err != nil {
-					t.Fatal(err)
-				}
 				for range read(ctx, from, orders, client.UntilNow()) {
 				}
 				cancel()
-				if err := sub.Unsubscribe(); err != nil {
-					t.Fatal(err)
-				}
+				check(t, sub.Unsubscribe())
 				if n := count(); n > 0 {
 					t.Fatalf("it leaves %d consumers", n)
 				}

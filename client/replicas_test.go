@@ -1,161 +1,107 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/test/harness"
 )
 
-// replicated is a stand-in whose log has three replicas, on servers of a cluster.
-func replicated(t *testing.T) (s *standin, servers []*server.Server) {
+// laggard is a replica of a leader's log. It answers what JetStream asks consumers, and leaves
+// to the leader what is asked of the stream.
+func laggard(t *testing.T, leader *standin, apis ...string) *standin {
 	t.Helper()
-	addrs := harness.FreeAddrs(t, 3)
-	for i, addr := range addrs {
-		o := harness.NATSOptions(t.TempDir())
-		o.ServerName = fmt.Sprint("nats-", i)
-		var port int
-		if _, err := fmt.Sscanf(addr, "127.0.0.1:%d", &port); err != nil {
-			t.Fatal(err)
-		}
-		o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port}
-		o.Routes = server.RoutesFromStr("nats://" + strings.Join(addrs, ",nats://"))
-		servers = append(servers, harness.StartNATS(t, o))
+	s := newStandin(t).log()
+	for _, api := range apis {
+		s.subscribe(api+">", func(m *nats.Msg) {
+			tail := strings.TrimPrefix(m.Subject, api)
+			by := leader.nc
+			if strings.HasPrefix(tail, "CONSUMER.") {
+				by = s.nc
+			}
+			if strings.HasPrefix(tail, "CONSUMER.MSG.NEXT.") {
+				_ = by.PublishRequest("$JS.API."+tail, m.Reply, m.Data)
+			} else if reply, err := by.Request("$JS.API."+tail, m.Data, patience); err == nil {
+				if strings.HasPrefix(tail, "CONSUMER.CREATE.") { // does not know yet who listens
+					reply.Data = bytes.ReplaceAll(reply.Data, []byte(`"push_bound":true`), []byte(`"push_bound":false`))
+				}
+				_ = m.RespondMsg(reply)
+			}
+		})
 	}
-	nc, err := nats.Connect("", nats.InProcessServer(servers[0]), nats.Timeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s = &standin{t: t, server: servers[0], nc: nc, js: js, answers: map[string]answer{}}
-	eventually(t, "the log has three replicas", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nobody answers before there is a leader
-		defer cancel()
-		stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}, Replicas: 3})
-		return err == nil && stream.CachedInfo().Cluster.Leader != ""
-	})
-	return s, servers
+	return s
 }
 
-// followers returns the replicas of the log that do not lead it, once all have n messages.
-func followers(t *testing.T, servers []*server.Server, n uint64) (all []server.RaftNode) {
-	t.Helper()
-	for _, ns := range servers {
-		eventually(t, "a replica has the log", func() bool {
-			state, err := ns.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
-			return err == nil && len(state.AccountDetails) == 1 && state.AccountDetails[0].Streams[0].State.LastSeq == n
-		})
-		nodes := *(*map[string]server.RaftNode)(unsafe.Pointer(reflect.ValueOf(ns).Elem().FieldByName("raftNodes").UnsafeAddr()))
-		for name, node := range nodes {
-			if strings.HasPrefix(name, "S-") && !node.Leader() {
-				all = append(all, node)
-			}
+// append appends an event of each collection, an internal one for _.
+func (s *standin) append(collections string) {
+	s.t.Helper()
+	for name := range strings.FieldsSeq(collections) {
+		if name == "_" {
+			s.internal()
+		} else {
+			s.created(name, "a")
 		}
 	}
-	if len(all) != 2 {
-		t.Fatalf("the log has %d followers", len(all))
-	}
-	return all
 }
 
 // TestReplicaLags: a reader with an end never takes a part of the log for the whole,
 // whichever replica serves its consumer. It fails if that replica does not catch up.
 func TestReplicaLags(t *testing.T) {
-	s, servers := replicated(t)
-	for range 5 {
-		s.created("orders", "a")
-	}
-	behind := followers(t, servers, 5)
-	for _, replica := range behind {
-		if err := replica.PauseApply(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 5 {
-		s.created("orders", "b")
-	}
-	s.created("carts", "c")
-	s.internal()
-	// read counts the messages until the end, and reports each, except of the log.
-	read := func(opts []client.Option, visit func(n int), choice ...client.FeedOption) (n int, err error) {
-		c, err := client.New(s.nc, append(opts, client.WithTimeout(patience))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		if choice == nil {
-			for _, err := range c.Log(ctx) {
-				if err != nil {
-					return n, err
-				}
-				n++
-			}
-			return n, nil
-		}
-		for _, err := range c.Changes(ctx, append(choice, client.UntilNow())...) {
-			if err != nil {
-				return n, err
-			}
-			n++
-			visit(n)
-		}
-		return n, nil
-	}
+	t.Parallel()
+	const first, rest = "orders orders orders orders orders", "orders orders orders orders orders carts _"
 	start := client.FromStart()
-	for reader, api := range map[string][]client.Option{"pull": nil, "imported": {importedAPI}} {
+	for reader, api := range map[string]client.Option{"pull": client.WithJetStreamDomain("hub"), "imported": client.APIPrefix("HUB.API")} {
+		leader := newStandin(t).log()
+		replica := laggard(t, leader, "$JS.hub.API.", "HUB.API.")
+		leader.append(first + " " + rest)
+		replica.append(first)
+		// read counts the messages until the end, and reports each, except of the log.
+		read := func(wait time.Duration, visit func(n int), choice ...client.FeedOption) (n int, last error) {
+			c, err := client.New(replica.connect("lapse"), api, client.WithTimeout(patience), client.Standstill(wait))
+			check(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			errs := failures(c.Log(ctx))
+			if choice != nil {
+				errs = failures(c.Changes(ctx, append(choice, client.UntilNow())...))
+			}
+			for err := range errs {
+				if last = err; err == nil {
+					n++
+					visit(n)
+				}
+			}
+			return n, last
+		}
 		for name, test := range map[string]struct {
 			choice     []client.FeedOption
-			whole      int
-			incomplete string // how far the log is read on a replica that lags
+			incomplete string // how far the log is read
 		}{
-			"log":        {nil, 12, "up to sequence 5 of 12"},
-			"changes":    {[]client.FeedOption{start}, 11, "up to sequence 5 of 12"},
-			"collection": {[]client.FeedOption{start, client.InCollection("orders")}, 10, "up to sequence 5 of 10"},
-			"last":       {[]client.FeedOption{start, client.InCollection("carts")}, 1, "up to sequence 0 of 11"},
-			"sequence":   {[]client.FeedOption{client.FromSeq(7)}, 5, "up to sequence 6 of 12"},
-			"time":       {[]client.FeedOption{client.FromTime(time.Now().Add(-time.Hour))}, 11, "up to sequence 5 of 12"},
+			"log":        {nil, "up to sequence 5 of 12"},
+			"changes":    {[]client.FeedOption{start}, "up to sequence 5 of 12"},
+			"collection": {[]client.FeedOption{start, client.InCollection("orders")}, "up to sequence 5 of 10"},
+			"last":       {[]client.FeedOption{start, client.InCollection("carts")}, "up to sequence 0 of 11"},
+			"sequence":   {[]client.FeedOption{client.FromSeq(7)}, "up to sequence 6 of 12"},
+			"time":       {[]client.FeedOption{client.FromTime(time.Now().Add(-time.Hour))}, "up to sequence 5 of 12"},
 		} {
-			t.Run(reader+"/"+name, func(t *testing.T) {
-				// NATS places each consumer on any of the three replicas.
-				for end := time.Now().Add(patience); ; {
-					n, err := read(append(api, client.Standstill(100*time.Millisecond)), func(int) {}, test.choice...)
-					switch {
-					case err == nil && n != test.whole:
-						t.Fatalf("%d messages of %d", n, test.whole)
-					case err != nil && !errors.Is(err, client.ErrUnavailable), time.Now().After(end):
-						t.Fatal(n, err)
-					case err != nil && strings.Contains(err.Error(), test.incomplete):
-						return
-					}
-				}
-			})
-		}
-	}
-	n, err := read([]client.Option{client.Standstill(patience)}, func(n int) {
-		if n == 5 {
-			for _, replica := range behind {
-				replica.ResumeApply()
+			if n, err := read(100*time.Millisecond, func(int) {}, test.choice...); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), test.incomplete) {
+				t.Errorf("%s, %s: %d messages, %v, want %s", reader, name, n, err, test.incomplete)
 			}
 		}
-	}, start)
-	if n != 11 || err != nil {
-		t.Errorf("%d events of 11 once the replicas catch up: %v", n, err)
+		n, err := read(patience, func(n int) {
+			if n == 5 {
+				replica.append(rest)
+			}
+		}, start)
+		if n != 11 || err != nil {
+			t.Errorf("%s: %d events of 11 once the replica catches up: %v", reader, n, err)
+		}
 	}
 }
 

@@ -37,9 +37,7 @@ type step struct {
 func TestScenes(t *testing.T) {
 	t.Parallel()
 	url, stop, err := inprocess.ServeTest(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -63,23 +61,17 @@ func TestScenes(t *testing.T) {
 
 func (s scene) play(t *testing.T, url, database string) {
 	nc, err := nats.Connect(url, nats.Timeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer nc.Close()
 	c, err := client.New(nc, client.WithDatabase(database), client.WithTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	var at time.Time
 	if s.At != nil {
 		at = *s.At
 	}
-	if err := c.TestClock().Open(ctx, at); err != nil {
-		t.Fatal(err)
-	}
+	check(t, c.TestClock().Open(ctx, at))
 	defer func() { _ = c.TestClock().Drop(context.WithoutCancel(ctx)) }() // or a step has dropped it
 	p := player{sdk: newSDK(c), results: make(map[string]any), next: 1}
 	for i, step := range s.Steps {

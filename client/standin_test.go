@@ -59,9 +59,8 @@ func newStandin(t *testing.T) *standin {
 	s := &standin{t: t, server: ns, answers: map[string]answer{}}
 	s.nc = s.connect("lapse")
 	var err error
-	if s.js, err = jetstream.New(s.nc); err != nil {
-		t.Fatal(err)
-	}
+	s.js, err = jetstream.New(s.nc)
+	check(t, err)
 	return s
 }
 
@@ -71,25 +70,50 @@ func (s *standin) connect(user string, opts ...nats.Option) *nats.Conn {
 		nats.ReconnectWait(10*time.Millisecond), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			s.t.Logf("%s: %v", user, err)
 		}))...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	s.t.Cleanup(nc.Close)
 	return nc
 }
 
-// client connects as the user app, with a timeout that suffices on a busy machine.
+// client connects as the user app.
 func (s *standin) client(opts ...client.Option) *client.Client {
 	s.t.Helper()
-	c, err := client.New(s.connect("app"), append([]client.Option{client.WithTimeout(patience)}, opts...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	return s.as("app", opts...)
+}
+
+// as connects as a user, with a timeout that suffices on a busy machine.
+func (s *standin) as(user string, opts ...client.Option) *client.Client {
+	s.t.Helper()
+	return s.over(s.connect(user), opts...)
+}
+
+// over uses a connection, with a timeout that suffices on a busy machine.
+func (s *standin) over(nc *nats.Conn, opts ...client.Option) *client.Client {
+	s.t.Helper()
+	c, err := client.New(nc, append([]client.Option{client.WithTimeout(patience)}, opts...)...)
+	check(s.t, err)
 	return c
 }
 
-// importedAPI makes a client read as one whose account imports the log's API.
-var importedAPI = client.APIPrefix("$JS.API")
+// stream returns the log.
+func (s *standin) stream() jetstream.Stream {
+	s.t.Helper()
+	stream, err := s.js.Stream(s.t.Context(), "LAPSE_main")
+	check(s.t, err)
+	return stream
+}
+
+// subscribe answers what is sent to a subject, from now on.
+func (s *standin) subscribe(subject string, answer nats.MsgHandler) *nats.Subscription {
+	s.t.Helper()
+	sub, err := s.nc.Subscribe(subject, answer)
+	check(s.t, err)
+	check(s.t, s.nc.Flush())
+	return sub
+}
+
+// imported makes a client read as one whose account imports the log's API.
+var imported = client.APIPrefix("$JS.API")
 
 // both calls test for a client that pulls, and for one with imports.
 func both(t *testing.T, test func(t *testing.T, opts ...client.Option)) {
@@ -101,7 +125,7 @@ func both(t *testing.T, test func(t *testing.T, opts ...client.Option)) {
 // serve answers requests on lapse.main.api.
 func (s *standin) serve() *standin {
 	s.t.Helper()
-	_, err := s.nc.Subscribe("lapse.main.api.>", func(m *nats.Msg) {
+	s.subscribe("lapse.main.api.>", func(m *nats.Msg) {
 		s.mu.Lock()
 		a, ok := s.answers[strings.TrimPrefix(m.Subject, "lapse.main.api.")]
 		s.requests = append(s.requests, m)
@@ -119,12 +143,6 @@ func (s *standin) serve() *standin {
 		r.Data = []byte(body)
 		_ = m.RespondMsg(r)
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.nc.Flush(); err != nil {
-		s.t.Fatal(err)
-	}
 	return s
 }
 
@@ -161,9 +179,7 @@ func (s *standin) collection(c *client.Client) *client.Collection {
 	s.t.Helper()
 	s.answer("collection.get.orders", 200, `{"id":"orders","defaultTtl":3600,"indexingPolicy":{"indexingMode":"consistent","includedPaths":[{"path":"/total"}]},"previousImages":true,"documents":2,"bytes":80,"_ts":5,"_etag":"1"}`)
 	coll, err := c.Collection(s.t.Context(), "orders")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	return coll
 }
 
@@ -171,13 +187,9 @@ func (s *standin) collection(c *client.Client) *client.Collection {
 func (s *standin) log() *standin {
 	s.t.Helper()
 	_, err := s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	_, err = s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: "LAPSE_main_MUTATIONS", Subjects: []string{"lapse.main.mutations.>"}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	return s
 }
 
@@ -214,4 +226,11 @@ func (s *standin) deadline(t schema.EventType, collection, id, body string) {
 func (s *standin) internal() {
 	s.t.Helper()
 	s.happen(schema.Event{Type: schema.WriterStarted, Collection: schema.InternalCollection})
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

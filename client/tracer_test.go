@@ -80,9 +80,7 @@ func TestTracer(t *testing.T) {
 	s.created("c", "a")
 	s.expired("c", "a", "{}")
 	for e, err := range c.Changes(t.Context(), client.FromStart()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if got := e.Context().Value(begun{}); got != int(e.Seq) {
 			t.Errorf("the context of event %d has %v", e.Seq, got)
 		}

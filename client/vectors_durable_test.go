@@ -16,9 +16,7 @@ const VectorDir = "../schema/vectors/"
 func ReadVectors[T any](t *testing.T, file string) (all []T) {
 	t.Helper()
 	text, err := os.ReadFile(VectorDir + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&all); err != nil {

@@ -145,24 +145,18 @@ type vectorServer struct {
 
 func newVectorServer(t *testing.T) *vectorServer {
 	s := &vectorServer{standin: newStandin(t)}
-	_, err := s.nc.Subscribe("lapse.main.api.>", func(m *nats.Msg) {
+	s.subscribe("lapse.main.api.>", func(m *nats.Msg) {
 		s.mu.Lock()
 		s.last = m
 		reply := s.reply(m)
 		s.mu.Unlock()
 		_ = m.RespondMsg(reply)
 	})
-	if err == nil {
-		err = s.nc.Flush()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.sdk = newSDK(s.client())
 	s.answerWith(map[string]string{"Lapse-Status": "200"}, `{"id":"c","_ts":1,"_etag":"1"}`)
-	if s.collections["c"], err = s.Client.Collection(t.Context(), "c"); err != nil {
-		t.Fatal(err)
-	}
+	var err error
+	s.collections["c"], err = s.Client.Collection(t.Context(), "c")
+	check(t, err)
 	return s
 }
 
@@ -281,14 +275,10 @@ func TestVectorsConsumers(t *testing.T) {
 			Durable string `json:"durable"`
 			Until   any    `json:"until"`
 		}
-		if err := json.Unmarshal(v.Options, &o); err != nil {
-			t.Fatal(err)
-		}
+		check(t, json.Unmarshal(v.Options, &o))
 		if v.Existing != nil {
 			var config jetstream.ConsumerConfig
-			if err := json.Unmarshal(v.Existing, &config); err != nil {
-				t.Fatal(err)
-			}
+			check(t, json.Unmarshal(v.Existing, &config))
 			if _, err := s.js.CreateConsumer(t.Context(), "LAPSE_main", config); err != nil {
 				t.Fatal(err)
 			}
@@ -297,9 +287,7 @@ func TestVectorsConsumers(t *testing.T) {
 		if err == nil {
 			err = s.nc.Flush()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		_, err = c.run(t.Context(), call{Do: "changes", Args: []json.RawMessage{v.Options}})
 		wantResult(t, v.Name, v.Want, nil, err)
 		if v.Pull != nil {

@@ -54,29 +54,6 @@ func TestWindowOrder(t *testing.T) {
 	}
 }
 
-// TestWindowSettles: an answer of before a gap settles nothing, and messages that were
-// received with an earlier pin ID hide no missing ones.
-func TestWindowSettles(t *testing.T) {
-	t.Parallel()
-	w := newWindow(true)
-	w.add(delivery{seq: 1, number: 1, pin: "a"})
-	q := w.inquire()
-	w.add(delivery{seq: 3, number: 3, pin: "a"})
-	if d, ok := w.settle(q, true, 1); ok {
-		t.Errorf("event %d is handed out, by an answer of before the gap", d.seq)
-	}
-	q = w.inquire()
-	if d, ok := w.settle(q, true, 3); !ok || d.seq != 1 {
-		t.Errorf("event %d, %t: want the first one", d.seq, ok)
-	}
-	// Another reader has handled events 1 to 3; the deliveries of 4 and 5 are lost.
-	w.add(delivery{seq: 6, number: 8, pin: "b"})
-	w.ready = w.ready[1:]
-	if d, ok := w.settle(w.inquire(), false, 3); ok {
-		t.Errorf("event %d is handed out, and 4 and 5 are missing", d.seq)
-	}
-}
-
 // chosen is the filter of the consumer.
 func chosen(seq uint64) bool { return seq%5 != 0 }
 

@@ -1,87 +1,98 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/lapsedb/lapse/client"
 )
 
-func TestTTL(t *testing.T) {
-	s := newStandin(t).log().serve()
-	c := s.client()
-	coll := s.collection(c)
-	ctx := t.Context()
-	for _, op := range []string{"create", "upsert", "replace", "patch"} {
-		s.answer("document."+op+".orders.a", 200, `{"id":"a","_ts":2,"_etag":"3"}`)
+// TestWriteOptions: what Go's options send beyond what the vectors say of all clients.
+func TestWriteOptions(t *testing.T) {
+	s := newStandin(t).serve()
+	coll, ctx := s.collection(s.client()), t.Context()
+	s.answer("document.upsert.orders.a", 200, `{"id":"a","_ts":2,"_etag":"3"}`)
+	s.answer("batch.orders", 200, `{"results":[{"code":200},{"code":200},{"code":200}]}`)
+	minute, at := client.TTL(time.Minute), client.ExpireAt(time.Unix(1_800_000_000, 1))
+	upsert := func(value any, opts ...client.WriteOption) func() error {
+		return func() error { _, err := client.Upsert(ctx, coll, "a", value, opts...); return err }
 	}
-	minute, own := client.TTL(time.Minute), order{Total: 5, TTL: 7}
 	for _, test := range []struct {
-		name  string
-		write func() error
-		want  string
+		do       func() error
+		sent     string
+		expireAt string
 	}{
-		{"create", func() error { _, err := client.Create(ctx, coll, "a", order{Total: 5}, minute); return err }, `{"total":5,"ttl":60}`},
-		{"upsert over a ttl", func() error { _, err := client.Upsert(ctx, coll, "a", own, client.IfMatch("3"), minute); return err }, `{"total":5,"ttl":60}`},
-		{"replace", func() error { _, err := client.Replace(ctx, coll, "a", own, client.NeverExpire); return err }, `{"total":5,"ttl":-1}`},
-		{"patch", func() error { _, err := client.Patch[order](ctx, coll, "a", map[string]any{}, minute); return err }, `{"ttl":60}`},
-		{"no option", func() error { _, err := client.Upsert(ctx, coll, "a", own); return err }, `{"total":5,"ttl":7}`},
-		{"the last one counts", func() error { _, err := client.Upsert(ctx, coll, "a", own, minute, client.NeverExpire); return err }, `{"total":5,"ttl":-1}`},
-		{"not an object", func() error { _, err := client.Upsert[any](ctx, coll, "a", 5, minute); return err }, `5`},
+		{upsert(order{TTL: 7}, minute, client.NeverExpire), `{"total":0,"ttl":-1}`, ""}, // the last one counts
+		{upsert(5, minute), `5`, ""},
+		{upsert(order{}, at), `{"total":0}`, "1800000001"},
+		{func() error {
+			_, err := coll.Batch().Upsert("a", order{}, at).Patch("b", order{}, client.OnlyIfMatch("3"), minute).GetAndTouch("c", client.MinAge(time.Second)).Run(ctx)
+			return err
+		}, `{"operations":[{"op":"upsert","id":"a","body":{"total":0},"expireAt":1800000001},{"op":"patch","id":"b","body":{"total":0,"ttl":60},"ifMatch":"3"},{"op":"touch","id":"c","body":{"content":true,"minAge":1}}],"atomic":false}`, ""},
 	} {
-		if err := test.write(); err != nil {
-			t.Errorf("%s: %v", test.name, err)
+		if err := test.do(); err != nil {
+			t.Error(err)
 		}
-		if got := string(s.last().Data); got != test.want {
-			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
+		if m := s.last(); string(m.Data) != test.sent || m.Header.Get("Lapse-Expire-At") != test.expireAt {
+			t.Errorf("sent %v %s, want %s", m.Header, m.Data, test.sent)
 		}
-	}
-
-	s.answer("batch.orders", 200, `{"results":[{"code":201},{"code":200}]}`)
-	batch := coll.Batch().Create("a", own, client.NeverExpire).Patch("b", order{}, client.OnlyIfMatch("3"), minute)
-	if _, err := batch.Run(ctx); err != nil {
-		t.Error(err)
-	}
-	const want = `{"operations":[{"op":"create","id":"a","body":{"total":5,"ttl":-1}},{"op":"patch","id":"b","body":{"total":0,"ttl":60},"ifMatch":"3"}],"atomic":false}`
-	if got := string(s.last().Data); got != want {
-		t.Errorf("batch: got %s, want %s", got, want)
-	}
-
-	if _, err := c.Submit(ctx, "document.upsert", "orders", "a", own, minute); err != nil {
-		t.Error(err)
-	}
-	stream, err := s.js.Stream(ctx, "LAPSE_main_MUTATIONS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m, err := stream.GetLastMsgForSubject(ctx, "lapse.main.mutations.document.upsert.orders.a"); err != nil || string(m.Data) != `{"total":5,"ttl":60}` {
-		t.Errorf("submitted %+v, %v", m, err)
 	}
 }
 
-func TestBadTTL(t *testing.T) {
+// TestRefusedOptions: an option that cannot be is refused, and nothing is sent.
+func TestRefusedOptions(t *testing.T) {
 	s := newStandin(t).log().serve()
-	c := s.client()
+	c, ctx := s.client(), t.Context()
 	coll := s.collection(c)
-	asked := len(s.requests)
-	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 1500 * time.Millisecond, 1 << 31 * time.Second} {
-		_, written := client.Upsert(t.Context(), coll, "a", order{}, client.TTL(d))
-		_, submitted := c.Submit(t.Context(), "document.upsert", "orders", "a", order{}, client.TTL(d))
-		_, batched := coll.Batch().Create("a", order{}, client.TTL(d)).Run(t.Context())
-		for _, err := range []error{written, submitted, batched} {
-			if !errors.Is(err, client.ErrBadTTL) {
-				t.Errorf("%v: %v", d, err)
-			}
+	refuse := func(what any, want, err error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("%v: %v, want %v", what, err, want)
 		}
 	}
-	stream, err := s.js.Stream(t.Context(), "LAPSE_main_MUTATIONS")
-	if err != nil {
-		t.Fatal(err)
+	upsert := func(opts ...client.WriteOption) error {
+		_, err := client.Upsert(ctx, coll, "a", order{}, opts...)
+		return err
 	}
-	if _, err := stream.GetMsg(t.Context(), 1); !errors.Is(err, jetstream.ErrMsgNotFound) || len(s.requests) != asked {
-		t.Errorf("a refused write was sent: %v", err)
+	touch := func(opts ...client.WriteOption) error { _, err := client.Touch(ctx, coll, "a", opts...); return err }
+	submit := func(op string, opts ...client.WriteOption) error {
+		_, err := c.Submit(ctx, op, "orders", "a", nil, opts...)
+		return err
+	}
+	run := func(b *client.Batch) error { _, err := b.Run(ctx); return err }
+	create := func(opt client.PropertyOption) error { _, err := c.CreateCollection(ctx, "orders", opt); return err }
+	forecast := func(opt client.ForecastOption) error { _, err := coll.Forecast(ctx, opt); return err }
+	for _, d := range []time.Duration{-time.Second, 0, time.Millisecond, 1500 * time.Millisecond, 1 << 31 * time.Second} {
+		refuse(d, client.ErrBadTTL, upsert(client.TTL(d)))
+		refuse(d, client.ErrBadTTL, submit("document.upsert", client.TTL(d)))
+		refuse(d, client.ErrBadTTL, run(coll.Batch().Create("a", order{}, client.TTL(d))))
+		refuse(d, client.ErrBadTTL, create(client.DefaultTTL(d)))
+		refuse(d, client.ErrBadRequest, touch(client.MinAge(d)))
+		refuse(d, client.ErrBadRequest, submit("document.touch", client.MinAge(d)))
+		if d != 0 {
+			refuse(d, client.ErrBadTTL, create(client.WarnBefore(d)))
+		}
+		refuse(d, client.ErrBadRequest, forecast(client.Within(d)))
+		refuse(d, client.ErrBadRequest, forecast(client.InBuckets(d)))
+		refuse(d, client.ErrBadTTL, forecast(client.WhatIf(client.DefaultTTL(d))))
+	}
+	refuse("MinAge of a write", client.ErrBadRequest, upsert(client.MinAge(time.Minute)))
+	refuse("MinAge of an upsert in a batch", client.ErrBadRequest, run(coll.Batch().Upsert("a", order{}, client.MinAge(time.Minute))))
+	refuse("TTL of a touch", client.ErrBadRequest, touch(client.TTL(time.Minute)))
+	refuse("a batch of what is no JSON", client.ErrBadRequest, run(coll.Batch().Create("a", func() {})))
+	refuse("a write of what is no JSON", client.ErrBadRequest, func() error { _, err := client.Upsert(ctx, coll, "a", make(chan int)); return err }())
+	for name, opt := range map[string]client.HandleOption{
+		"no workers": client.Workers(0), "too many workers": client.Workers(client.MaxWorkers + 1), "no tries": client.Poison(0, func(context.Context, *client.Event, error) error { return nil }),
+		"no handler": client.Poison(1, nil), "short ack wait": client.AckWait(time.Millisecond), "long ack wait": client.AckWait(2 * time.Hour), "no name": client.Durable(""),
+	} {
+		refuse(name, client.ErrBadRequest, c.Handle(ctx, nil, opt, client.UntilNow()))
+	}
+	if m := s.last(); m.Subject != "lapse.main.api.collection.get.orders" {
+		t.Errorf("%s was sent", m.Subject)
+	}
+	if seq, err := c.Submit(ctx, "document.delete", "orders", "a", nil); seq != 1 || err != nil {
+		t.Errorf("mutation %d follows those refused, %v", seq, err)
 	}
 }

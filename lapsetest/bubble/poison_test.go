@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/lapsetest/bubble"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // mailer is a program that handles the documents created in a collection, in several
@@ -137,5 +138,24 @@ func TestPoisonTriesWhatWasPrefetched(t *testing.T) {
 		}
 		m.want("a", "b", "c", "d", "kills", "|", "kills", "|",
 			"kills is poison: event 7: the process ended while its handler ran, in try 1 of 1", "e", "f", "g", "h", "|")
+	})
+}
+
+// TestEventInProgress: a loop body may take longer than the ack wait without a redelivery.
+func TestEventInProgress(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+		write(t, s, 1, "a")
+		js, err := jetstream.New(s.Connect(t))
+		check(t, err)
+		ctx := t.Context()
+		for _, err := range s.Client(t).Changes(ctx, client.Durable("slow"), client.FromStart(), client.UntilNow()) {
+			check(t, err)
+			time.Sleep(time.Minute)
+			consumer, err := js.Consumer(ctx, "LAPSE_main", "slow")
+			check(t, err)
+			if info := consumer.CachedInfo(); info.NumRedelivered != 0 || info.NumAckPending == 0 {
+				t.Errorf("%+v", info)
+			}
+		}
 	})
 }
