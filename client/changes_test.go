@@ -111,9 +111,7 @@ func fromTimeOfLog(t *testing.T, with ...client.Option) {
 			for i := range hours {
 				s.happen(schema.Event{Type: schema.DocumentCreated, Collection: "orders", ID: schema.DocumentID(fmt.Sprint(i)), Time: start.Add(time.Duration(i) * time.Hour).UnixMilli(), Body: []byte("{}")})
 				if i == before { // a foreign message has no log time, and is an error to a reader
-					if _, err := s.js.Publish(t.Context(), "lapse.main.events.orders.Melted", nil); err != nil {
-						t.Fatal(err)
-					}
+					must(t)(s.js.Publish(t.Context(), "lapse.main.events.orders.Melted", nil))
 				}
 			}
 			c := s.client(with...)
@@ -321,8 +319,7 @@ func TestReadEvent(t *testing.T) {
 			t.Errorf("got %s, %v, want %s", got, err, want)
 		}
 	}
-	_, err = s.js.Publish(t.Context(), "lapse.main.events.orders.DocumentMelted", nil)
-	check(t, err)
+	must(t)(s.js.Publish(t.Context(), "lapse.main.events.orders.DocumentMelted", nil))
 	if _, err := next(); !errors.As(err, new(*client.DecodeError)) {
 		t.Errorf("an unknown event: %v", err)
 	}

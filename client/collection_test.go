@@ -88,9 +88,7 @@ func TestChangeCollection(t *testing.T) {
 	check(t, err)
 	defer c.Close()
 	ctx := t.Context()
-	if _, err := c.CreateCollection(ctx, "changed", client.DefaultTTL(time.Hour), client.Indexing(client.Lazy), client.IncludePaths("/a"), client.PreviousImages(false), client.Metadata("owner", "shop")); err != nil {
-		t.Fatal(err)
-	}
+	must(t)(c.CreateCollection(ctx, "changed", client.DefaultTTL(time.Hour), client.Indexing(client.Lazy), client.IncludePaths("/a"), client.PreviousImages(false), client.Metadata("owner", "shop")))
 	defer func() {
 		if err := c.DeleteCollection(ctx, "changed"); err != nil {
 			t.Error(err)

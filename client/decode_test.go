@@ -191,9 +191,7 @@ func TestUnreadableEvent(t *testing.T) {
 	s := newStandin(t).log()
 	c := s.client()
 	s.created("orders", "a")
-	if _, err := s.nc.Request("lapse.main.events.orders.DocumentRenamed", []byte("{}"), patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t)(s.nc.Request("lapse.main.events.orders.DocumentRenamed", []byte("{}"), patience))
 	s.created("orders", "b")
 	read := func(goOn bool) (got []string) {
 		for e, err := range c.Changes(t.Context(), client.Durable("d"), client.FromStart(), client.UntilNow()) {

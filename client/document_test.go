@@ -90,9 +90,7 @@ func TestReadYourWrites(t *testing.T) {
 		}
 		c := s.client(opts...)
 		for range 2 {
-			if _, err := c.Status(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t)(c.Status(t.Context()))
 		}
 		if got := s.last().Header.Get("Lapse-Min-Seq"); got != want {
 			t.Errorf("session %v: Lapse-Min-Seq %q, want %q", session, got, want)

@@ -158,9 +158,7 @@ func TestDurableFilterChangedWhileReading(t *testing.T) {
 		check(t, err)
 		config := consumer.CachedInfo().Config
 		config.FilterSubjects = []string{"lapse.main.events.seats.*"}
-		if _, err := s.js.UpdateConsumer(t.Context(), "LAPSE_main", config); err != nil {
-			t.Fatal(err)
-		}
+		must(t)(s.js.UpdateConsumer(t.Context(), "LAPSE_main", config))
 		s.created("seats", "b")
 	}
 	if !errors.Is(failure, client.ErrBadRequest) || !strings.Contains(failure.Error(), `"bye"`) {

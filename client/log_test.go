@@ -45,9 +45,7 @@ func TestLog(t *testing.T) {
 	s.created("orders", "a")
 	foreign := nats.NewMsg("lapse.main.events.orders.DocumentCreated")
 	foreign.Header.Set("Lapse-Time", "now")
-	if _, err := s.js.PublishMsg(t.Context(), foreign); err != nil {
-		t.Fatal(err)
-	}
+	must(t)(s.js.PublishMsg(t.Context(), foreign))
 	s.internal()
 	const want = `2 DocumentCreated, 3 event 3: header Lapse-Id:`
 	if got := bounds() + ": " + read(); !strings.HasPrefix(got, "1 4: 1 WriterStarted, "+want) || !strings.HasSuffix(got, ", 4 WriterStarted") {

@@ -30,9 +30,7 @@ func readersLeaveNothing(t *testing.T, with ...client.Option) {
 	s.deadline(client.DocumentExpiring, "orders", "b", `{"id":"b"}`)
 	s.expired("orders", "b", `{"id":"b"}`)
 	for _, event := range []string{"DocumentExpired", "DocumentExpiring"} {
-		if _, err := s.nc.Request("lapse.main.events.broken."+event, []byte("no event"), patience); err != nil {
-			t.Fatal(err)
-		}
+		must(t)(s.nc.Request("lapse.main.events.broken."+event, []byte("no event"), patience))
 	}
 	nc := s.connect("app")
 	c, err := client.New(nc, append(with, client.WithTimeout(patience))...)

@@ -186,10 +186,8 @@ func (s *standin) collection(c *client.Client) *client.Collection {
 // log creates the streams of the log and of the mutations.
 func (s *standin) log() *standin {
 	s.t.Helper()
-	_, err := s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}})
-	check(s.t, err)
-	_, err = s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: "LAPSE_main_MUTATIONS", Subjects: []string{"lapse.main.mutations.>"}})
-	check(s.t, err)
+	must(s.t)(s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}}))
+	must(s.t)(s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: "LAPSE_main_MUTATIONS", Subjects: []string{"lapse.main.mutations.>"}}))
 	return s
 }
 
@@ -202,9 +200,7 @@ func (s *standin) happen(e schema.Event) {
 	m := nats.NewMsg("lapse.main.events." + e.EventTokens())
 	e.Headers(func(name, value string) { m.Header.Set(name, value) })
 	m.Data = e.Body
-	if _, err := s.js.PublishMsg(context.Background(), m); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t)(s.js.PublishMsg(context.Background(), m))
 }
 
 func (s *standin) created(collection, id string) {
@@ -232,5 +228,13 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// must is check for a call that returns something else, too.
+func must(t testing.TB) func(any, error) {
+	return func(_ any, err error) {
+		t.Helper()
+		check(t, err)
 	}
 }

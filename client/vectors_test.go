@@ -248,9 +248,7 @@ func TestVectorsEvents(t *testing.T) {
 			m.Header.Set(name, value)
 		}
 		m.Data = []byte(v.Body)
-		if _, err := s.js.PublishMsg(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		must(t)(s.js.PublishMsg(t.Context(), m))
 		got, err := c.run(t.Context(), call{Do: "changes", Args: []json.RawMessage{fmt.Appendf(nil, `{"from":%d,"until":"now"}`, i+1)}})
 		wantResult(t, v.Name, v.Want, got, err)
 	}
@@ -279,9 +277,7 @@ func TestVectorsConsumers(t *testing.T) {
 		if v.Existing != nil {
 			var config jetstream.ConsumerConfig
 			check(t, json.Unmarshal(v.Existing, &config))
-			if _, err := s.js.CreateConsumer(t.Context(), "LAPSE_main", config); err != nil {
-				t.Fatal(err)
-			}
+			must(t)(s.js.CreateConsumer(t.Context(), "LAPSE_main", config))
 		}
 		pulls, err := s.nc.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.*")
 		if err == nil {

@@ -18,29 +18,17 @@ import (
 func TestAnyDatabase(t *testing.T) {
 	t.Parallel()
 	o := harness.NATSOptions(t.TempDir())
-	if err := o.ProcessConfigString(embedded.AccountsConfig([]schema.DatabaseName{gate.AnyDatabase})); err != nil {
-		t.Fatal(err)
-	}
+	check(t, o.ProcessConfigString(embedded.AccountsConfig([]schema.DatabaseName{gate.AnyDatabase})))
 	url := harness.StartNATS(t, o).ClientURL()
-	js, err := jetstream.New(harness.Dial(t, url, nats.UserInfo("processor", "processor"), nats.CustomInboxPrefix("_PROCESSOR")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, harness.Dial(t, url, nats.UserInfo("processor", "processor"), nats.CustomInboxPrefix("_PROCESSOR")))
 	client := harness.Dial(t, url, quiet)
 	streams := harness.Dial(t, url, nats.UserInfo("gate_log", "gate_log"), nats.CustomInboxPrefix("_GATE"))
 	service := harness.Dial(t, url, nats.UserInfo("service", "service"))
 	for _, db := range []schema.DatabaseName{"a", "b"} {
 		for stream, subjects := range map[string]string{db.MutationStream(): db.Mutations() + ">", db.LogStream(): db.Append() + ">"} {
-			if _, err := js.CreateStream(ctx(t), jetstream.StreamConfig{Name: stream, Subjects: []string{subjects}}); err != nil {
-				t.Fatal(err)
-			}
+			must(t)(js.CreateStream(ctx(t), jetstream.StreamConfig{Name: stream, Subjects: []string{subjects}}))
 		}
-		if _, err := service.Subscribe(db.API()+">", func(m *nats.Msg) { _ = m.Respond(nil) }); err != nil {
-			t.Fatal(err)
-		}
-		if err := service.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		subscribe(t, service, db.API()+">", func(m *nats.Msg) { _ = m.Respond(nil) })
 		for subject, by := range map[string]*nats.Conn{
 			db.Mutations() + "document.upsert.c.x": client, db.API() + "status": client, "$JS.API.CONSUMER.NAMES." + db.LogStream(): streams,
 		} {
@@ -48,9 +36,7 @@ func TestAnyDatabase(t *testing.T) {
 				t.Errorf("%s: %+v, %v", subject, m, err)
 			}
 		}
-		if err := client.Publish(db.Append()+"x", nil); err != nil {
-			t.Fatal(err)
-		}
+		check(t, client.Publish(db.Append()+"x", nil))
 		if want := fmt.Sprintf("nats: permissions violation: Permissions Violation for Publish to %q", db.Append()+"x"); client.Flush() != nil || fmt.Sprint(client.LastError()) != want {
 			t.Errorf("%v, want %s", client.LastError(), want)
 		}

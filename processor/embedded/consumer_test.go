@@ -52,20 +52,23 @@ func list(n int, item func(int) string) string {
 }
 
 // TestRefusedConsumers: the gate refuses consumers with other fields than the permitted
-// ones, or with values out of bounds.
+// ones, or with values out of bounds, and requests that it cannot parse. The server would
+// read on after the end of the JSON, and merge the values.
 func TestRefusedConsumers(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
-	refuse := func(subject, config, field string) {
+	send := func(subject, body, field string) {
 		t.Helper()
-		m, err := f.client.Request("$JS.API.CONSUMER."+subject, []byte(`{"stream_name":"`+log+`","config":{`+config+`}}`), patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, err := f.client.Request("$JS.API.CONSUMER."+subject, []byte(body), patience)
+		check(t, err)
 		var r struct{ Error *jetstream.APIError }
 		if err := json.Unmarshal(m.Data, &r); err != nil || r.Error == nil || r.Error.Code != 400 || !strings.Contains(r.Error.Description, field) {
-			t.Errorf("%.100s: the error does not name %s: %.300s", config, field, m.Data)
+			t.Errorf("%.100s: the error does not name %s: %.300s", body, field, m.Data)
 		}
+	}
+	refuse := func(subject, config, field string) {
+		t.Helper()
+		send(subject, `{"stream_name":"`+log+`","config":{`+config+`}}`, field)
 	}
 	for config, field := range refusedConfigs {
 		refuse("CREATE."+log, config, field)
@@ -78,18 +81,38 @@ func TestRefusedConsumers(t *testing.T) {
 	refuse("CREATE."+log+"."+schema.ServerConsumer+"x", "", "name")
 	refuse("CREATE."+log+"."+schema.ReaderConsumer+"x", `"durable_name":"`+schema.ReaderConsumer+`x"`, "durable_name")
 	refuse("CREATE."+log+"."+schema.ReaderConsumer+"x", `"inactive_threshold":3600000000000`, "inactive_threshold")
-	if n := f.consumers(t); n != 0 {
+	// A push consumer delivers where its creator says, also after an update.
+	js := jetStream(t, f.client)
+	_, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "pull", AckPolicy: jetstream.AckExplicitPolicy})
+	check(t, err)
+	for _, target := range append(targets, "anything", "_INBOX", "_INBOX*", "_inbox.x", " _INBOX.x") {
+		for _, key := range []string{`"deliver_subject"`, `"Deliver_Subject"`, `"deliver_subject":"_INBOX.x","DELIVER_SUBJECT"`} {
+			config := fmt.Sprintf(`%s:%q,"ack_policy":"none","headers_only":true,"idle_heartbeat":100000000`, key, target)
+			refuse("CREATE."+log+".push", `"name":"push",`+config, "")
+			refuse("DURABLE.CREATE."+log+".pull", `"durable_name":"pull",`+config, "")
+		}
+	}
+	push := `"config":{"deliver_subject":"` + targets[3] + `","ack_policy":"none","idle_heartbeat":100000000}}`
+	for _, body := range []string{
+		``, `x`, `[]`, `{"stream_name":"LAPSE_main"`, `{"stream_name":"LAPSE_main","config":[]}`,
+		`{"stream_name":"LAPSE_main","config":{"deliver_subject":["` + targets[3] + `"]}}`,
+		`{"stream_name":"LAPSE_main",` + strings.Replace(push, "100000000", `"x"`, 1),
+		`{"stream_name":"LAPSE_main",` + push + ` {}`, `{} {"stream_name":"LAPSE_main",` + push,
+		`{"stream_name":"LAPSE_main","unknown":1,` + push, `{"stream_name":"LAPSE_main_MUTATIONS","config":{"ack_policy":"none"}}`,
+	} {
+		send("CREATE."+log, body, "")
+	}
+	if n := f.consumers(t); n != 1 {
 		t.Errorf("%d consumers", n)
 	}
+	f.untouched(t)
 }
 
 // consumers returns the number of consumers of the log.
 func (f *fixture) consumers(t *testing.T) int {
 	t.Helper()
 	s, err := f.JS.Stream(ctx(t), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return s.CachedInfo().State.Consumers
 }
 
@@ -98,7 +121,7 @@ func (f *fixture) consumers(t *testing.T) int {
 func TestOrdinaryConsumers(t *testing.T) { newServers(t, testOrdinaryConsumers) }
 
 func testOrdinaryConsumers(t *testing.T, f *fixture) {
-	js, _ := jetstream.New(f.client)
+	js := jetStream(t, f.client)
 	start, pause := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for name, c := range map[string]jetstream.ConsumerConfig{
 		"plain":      {},
@@ -164,14 +187,12 @@ func testOrdinaryConsumers(t *testing.T, f *fixture) {
 func TestConsumerEdits(t *testing.T) { newServers(t, testConsumerEdits) }
 
 func testConsumerEdits(t *testing.T, f *fixture) {
-	js, _ := jetstream.New(f.client)
+	js := jetStream(t, f.client)
 	was := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: db.Events() + "orders.>", AckWait: time.Minute}
 	config := func() string {
 		t.Helper()
 		now, err := js.Consumer(ctx(t), log, "billing")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		text, _ := json.Marshal(now.CachedInfo().Config)
 		return string(text)
 	}
@@ -217,9 +238,7 @@ func testConsumerEdits(t *testing.T, f *fixture) {
 			"update": func() error { _, err := js.UpdateConsumer(ctx(t), log, c); return err },
 			"legacy": func() error { return legacy(c) },
 		} {
-			if _, err := js.CreateOrUpdateConsumer(ctx(t), log, was); err != nil {
-				t.Fatal(err)
-			}
+			must(t)(js.CreateOrUpdateConsumer(ctx(t), log, was))
 			before, err := config(), edit()
 			switch after := config(); {
 			case change.editable && how != "create":
@@ -247,11 +266,9 @@ func testConsumerEdits(t *testing.T, f *fixture) {
 func TestConsumerOlderThanLimits(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
-	js, _ := jetstream.New(f.client)
+	js := jetStream(t, f.client)
 	c := jetstream.ConsumerConfig{Durable: "old", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000}
-	if _, err := f.JS.CreateConsumer(ctx(t), log, c); err != nil {
-		t.Fatal(err)
-	}
+	must(t)(f.JS.CreateConsumer(ctx(t), log, c))
 	for range 2 {
 		if _, err := js.CreateOrUpdateConsumer(ctx(t), log, c); err != nil {
 			t.Error(err)
@@ -268,20 +285,14 @@ func TestLimitOfConsumers(t *testing.T) {
 	const gates = 3
 	for range gates - 1 {
 		end, err := f.OpenGate()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(end)
 	}
 	var made [2]atomic.Int64
 	var all sync.WaitGroup
 	for client := range 4 {
-		nc, err := f.dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		js, _ := jetstream.New(nc)
+		nc := f.connect(t)
+		js := jetStream(t, nc)
 		all.Go(func() {
 			for kind, limit := range []int{limit, readers} {
 				for n := range limit/4 + 3 {
@@ -311,7 +322,7 @@ func TestLimitOfConsumers(t *testing.T) {
 	}
 
 	// At the limit, creating an existing consumer finds it, and lapse can read on.
-	js, _ := jetstream.New(f.client)
+	js := jetStream(t, f.client)
 	if _, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "app-0-1"}); err != nil {
 		t.Error(err)
 	}
@@ -321,9 +332,7 @@ func TestLimitOfConsumers(t *testing.T) {
 	// One removed makes room for one, which need not be durable.
 	for range gates {
 		names := namesOf(t, js)
-		if err := js.DeleteConsumer(ctx(t), log, names[slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "app-1-") })]); err != nil {
-			t.Fatal(err)
-		}
+		check(t, js.DeleteConsumer(ctx(t), log, names[slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "app-1-") })]))
 	}
 	if _, err := js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{}); err != nil {
 		t.Error(err)
@@ -352,26 +361,18 @@ func namesOf(t *testing.T, js jetstream.JetStream) (names []string) {
 func TestAuditorPullsOnlyOwnConsumers(t *testing.T) { newServers(t, testAuditorPullsOnlyOwnConsumers) }
 
 func testAuditorPullsOnlyOwnConsumers(t *testing.T, f *fixture) {
-	js, _ := jetstream.New(f.client)
+	js := jetStream(t, f.client)
 	c := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy}
 	billing, err := js.CreateConsumer(ctx(t), log, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := f.dial(nats.CustomInboxPrefix("_INBOX.auditor"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	auditor, _ := jetstream.New(nc)
+	check(t, err)
+	nc := f.connect(t, nats.CustomInboxPrefix("_INBOX.auditor"))
+	auditor := jetStream(t, nc)
 	for range 3 {
 		m, err := nc.Request("$JS.API.CONSUMER.MSG.NEXT."+log+".billing", []byte(`{"batch":4,"expires":1000000000}`), patience)
 		if err != nil || m.Header.Get("Status") != "409" || !strings.Contains(m.Header.Get("Description"), "its own") {
 			t.Errorf("got %+v, %v", m, err)
 		}
-		if err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+log+".billing", nats.NewInbox(), []byte(`{"batch":4,"expires":1000000000}`)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+log+".billing", nats.NewInbox(), []byte(`{"batch":4,"expires":1000000000}`)))
 	}
 	if _, err := auditor.CreateOrUpdateConsumer(ctx(t), log, c); !errors.Is(err, jetstream.ErrConsumerExists) {
 		t.Errorf("the auditor makes the consumer of another its own: %v", err)
@@ -380,13 +381,9 @@ func testAuditorPullsOnlyOwnConsumers(t *testing.T, f *fixture) {
 		t.Errorf("got %v", err)
 	}
 	own, err := auditor.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	got, err := own.Fetch(4, jetstream.FetchMaxWait(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	n := 0
 	for range got.Messages() {
 		n++

@@ -25,16 +25,10 @@ func testRefusedRequests(t *testing.T, f *fixture) {
 	f.CreateReaders(t)
 	const server = log + "." + schema.ServerConsumer + "x"
 	own, err := f.JS.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: schema.ServerConsumer + "x", InactiveThreshold: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.JS.Publish(ctx(t), db.Mutations()+"document.upsert.orders.y", []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	must(t)(f.JS.Publish(ctx(t), db.Mutations()+"document.upsert.orders.y", []byte("{}")))
 	replies, err := f.client.SubscribeSync(f.client.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	steal := fmt.Sprintf(`{"stream_name":%q,"config":{"name":"thief","deliver_subject":"_INBOX.x","ack_policy":"none"}}`, muts)
 	for _, r := range []struct{ subject, body string }{
 		// The log.
@@ -87,9 +81,7 @@ func testRefusedRequests(t *testing.T, f *fixture) {
 		{"$KV.lease.writer", ``},
 		{"$O.files.C.x", ``},
 	} {
-		if err := f.client.PublishRequest(r.subject, replies.Subject, []byte(r.body)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, f.client.PublishRequest(r.subject, replies.Subject, []byte(r.body)))
 		m, err := replies.NextMsg(patience)
 		if err != nil {
 			t.Fatal(r.subject, err)
@@ -105,9 +97,7 @@ func testRefusedRequests(t *testing.T, f *fixture) {
 		f.Unchanged(t, r.subject)
 	}
 	// Acknowledgements are not answered.
-	if err := f.client.PublishRequest("$JS.ACK."+server+".1.1.1.1700000000000.3", replies.Subject, []byte("+NXT")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.client.PublishRequest("$JS.ACK."+server+".1.1.1.1700000000000.3", replies.Subject, []byte("+NXT")))
 	f.untouched(t)
 	if info, err := own.Info(ctx(t)); err != nil || info.Delivered.Consumer != 0 {
 		t.Errorf("%+v, %v", info, err)
@@ -133,38 +123,22 @@ func TestInboxesArePrivate(t *testing.T) {
 		"_INBOX.>", // allowed: see below
 	} {
 		for _, queue := range []string{"", "q"} {
-			nc, err := f.dial()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
-			if _, err := nc.QueueSubscribe(subject, queue, func(m *nats.Msg) { seen <- m }); err != nil {
-				t.Fatal(err)
-			}
+			nc := f.connect(t)
+			must(t)(nc.QueueSubscribe(subject, queue, func(m *nats.Msg) { seen <- m }))
 			nc.Flush()
 		}
 	}
-	if _, err := f.service.QueueSubscribe(db.API()+">", "q", func(m *nats.Msg) { m.Respond([]byte("secret reply")) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t)(f.service.QueueSubscribe(db.API()+">", "q", func(m *nats.Msg) { m.Respond([]byte("secret reply")) }))
 	f.service.Flush()
 
 	// Traffic of every kind, by others.
-	victim, err := f.dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer victim.Close()
+	victim := f.connect(t)
 	for range 5 {
 		if _, err := victim.Request(db.API()+"document.get.orders.a", []byte("secret request"), patience); err != nil {
 			t.Fatal("a request was stolen:", err)
 		}
-		if _, err := victim.Request(db.Mutations()+"document.create.orders.a", []byte("secret mutation"), patience); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.JS.Publish(ctx(t), appendTo("orders.DocumentCreated"), []byte("secret event")); err != nil {
-			t.Fatal(err)
-		}
+		must(t)(victim.Request(db.Mutations()+"document.create.orders.a", []byte("secret mutation"), patience))
+		must(t)(f.JS.Publish(ctx(t), appendTo("orders.DocumentCreated"), []byte("secret event")))
 		f.State(t)
 	}
 	time.Sleep(100 * time.Millisecond)
@@ -189,18 +163,10 @@ func TestInboxesArePrivate(t *testing.T) {
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	key, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	public, err := key.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Operator: public})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Shutdown)
+	check(t, err)
+	s := start(t, embedded.Options{Operator: public})
 	for _, user := range []string{"service", "gate-log", "gate-clients"} {
 		rights.Check(t, user, func(opts ...nats.Option) (*nats.Conn, error) { return s.ConnectAs(user, opts...) })
 	}

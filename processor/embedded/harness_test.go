@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"testing"
@@ -49,9 +50,7 @@ func newServers(t *testing.T, test func(t *testing.T, f *fixture)) {
 			f := newServer(t)
 			for range more {
 				end, err := f.OpenGate()
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				t.Cleanup(end)
 			}
 			test(t, f)
@@ -64,29 +63,31 @@ func newServer(t *testing.T) *fixture {
 	return newServerWith(t, embedded.Options{})
 }
 
+// start starts a server until the end of the test if not before, with a store and the
+// database main if the options do not say.
+func start(t *testing.T, o embedded.Options) *embedded.Server {
+	t.Helper()
+	if o.StoreDir == "" {
+		o.StoreDir = t.TempDir()
+	}
+	o.Listen = cmp.Or(o.Listen, "127.0.0.1:-1")
+	o.Databases = []schema.DatabaseName{db}
+	s, err := embedded.Start(o)
+	check(t, err)
+	t.Cleanup(s.Shutdown)
+	return s
+}
+
 // newServerWith is newServer with more options.
 func newServerWith(t *testing.T, o embedded.Options) *fixture {
 	t.Helper()
 	f := &fixture{dir: t.TempDir(), Log: attack.Log{DB: db}}
-	o.StoreDir, o.Listen, o.Databases = f.dir, "127.0.0.1:-1", []schema.DatabaseName{db}
-	var err error
-	if f.Server, err = embedded.Start(o); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.Shutdown)
-	must := func(nc *nats.Conn, err error) *nats.Conn {
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		return nc
-	}
-	f.log = must(f.ConnectLog())
-	f.service = must(f.ConnectService(quiet))
-	f.client = must(f.dial())
-	if f.JS, err = jetstream.New(f.log); err != nil {
-		t.Fatal(err)
-	}
+	o.StoreDir = f.dir
+	f.Server = start(t, o)
+	f.log = connected(t)(f.ConnectLog())
+	f.service = connected(t)(f.ConnectService(quiet))
+	f.client = connected(t)(f.dial())
+	f.JS = jetStream(t, f.log)
 	f.Create(t, f.JS, 1)
 	return f
 }
@@ -120,20 +121,56 @@ func ctx(t *testing.T) context.Context {
 // connects to it as the processor does.
 func startLog(t *testing.T, o embedded.Options) (*embedded.Server, *nats.Conn, jetstream.JetStream) {
 	t.Helper()
-	s, err := embedded.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Shutdown)
-	nc, err := s.ConnectLog()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := start(t, o)
+	nc := connected(t)(s.ConnectLog())
+	js := jetStream(t, nc)
 	(&attack.Log{DB: db}).CreateStreams(t, js, 1)
 	return s, nc, js
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// jetStream returns the JetStream of a connection.
+func jetStream(t *testing.T, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	check(t, err)
+	return js
+}
+
+// subscribe handles what is sent to a subject, from now on.
+func subscribe(t *testing.T, nc *nats.Conn, subject string, handle nats.MsgHandler) {
+	t.Helper()
+	_, err := nc.Subscribe(subject, handle)
+	check(t, err)
+	check(t, nc.Flush())
+}
+
+// connect is dial until the end of the test.
+func (f *fixture) connect(t *testing.T, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	return connected(t)(f.dial(opts...))
+}
+
+// connected returns a connection that is there until the end of the test.
+func connected(t *testing.T) func(*nats.Conn, error) *nats.Conn {
+	return func(nc *nats.Conn, err error) *nats.Conn {
+		t.Helper()
+		check(t, err)
+		t.Cleanup(nc.Close)
+		return nc
+	}
+}
+
+// must is check for a call that returns something else, too.
+func must(t testing.TB) func(any, error) {
+	return func(_ any, err error) {
+		t.Helper()
+		check(t, err)
+	}
 }

@@ -55,9 +55,7 @@ func TestIncludes(t *testing.T) {
 				} else {
 					err = os.WriteFile(filepath.Join(dir, name), []byte(place.Replace(text)), 0o600)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 			}
 			err := embedded.Options{StoreDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Config: filepath.Join(dir, "a")}.Check()
 			if c.want == "" {

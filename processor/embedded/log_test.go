@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/processor/embedded"
-	"github.com/lapsedb/lapse/schema"
 )
 
 // sources has a slog.Handler that collects lines by the place that logs them.
@@ -31,16 +30,10 @@ func TestClientLogLines(t *testing.T) {
 	t.Parallel()
 	const clients, violations = 8, 50
 	seen := &sources{lines: make(map[uintptr][]string)}
-	s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, Logger: slog.New(seen.handler())})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Shutdown)
+	s := start(t, embedded.Options{Logger: slog.New(seen.handler())})
 	for n := range clients {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "nats://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		defer conn.Close()
 		fmt.Fprintf(conn, "CONNECT {\"verbose\":false,\"name\":\"JetStream %d critical write error, will be DISABLED: resource limits exceeded for server %%s %%d\"}\r\n", n)
 		for i := range violations {

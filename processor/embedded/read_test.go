@@ -20,11 +20,7 @@ func TestReadStream(t *testing.T) { newServers(t, testReadStream) }
 func testReadStream(t *testing.T, f *fixture) {
 	for _, prefix := range []string{"_INBOX", "_MINE", "my.inbox"} {
 		t.Run(prefix, func(t *testing.T) {
-			nc, err := f.dial(nats.CustomInboxPrefix(prefix))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
+			nc := f.connect(t, nats.CustomInboxPrefix(prefix))
 			readByStream(t, nc)
 			readByConsumers(t, nc)
 			readByLegacy(t, nc)
@@ -34,11 +30,9 @@ func testReadStream(t *testing.T, f *fixture) {
 }
 
 func readByStream(t *testing.T, nc *nats.Conn) {
-	js, _ := jetstream.New(nc)
+	js := jetStream(t, nc)
 	s, err := js.Stream(ctx(t), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	shown := func(info *jetstream.StreamInfo) {
 		t.Helper()
 		if c := info.Config; info.Config.Name == log && (!slices.Equal(c.Subjects, []string{db.Events() + ">"}) || c.SubjectTransform != nil || info.State.Msgs != 4) {
@@ -88,11 +82,9 @@ func readByStream(t *testing.T, nc *nats.Conn) {
 }
 
 func readByConsumers(t *testing.T, nc *nats.Conn) {
-	js, _ := jetstream.New(nc)
+	js := jetStream(t, nc)
 	c, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, subject := range allEvents[:2] {
 		m, err := c.Next(jetstream.FetchMaxWait(patience))
 		if err != nil || m.Subject() != subject || m.DoubleAck(ctx(t)) != nil {
@@ -117,16 +109,12 @@ func readByConsumers(t *testing.T, nc *nats.Conn) {
 	if m, err := c.Next(jetstream.FetchMaxWait(patience)); err != nil || m.Subject() != allEvents[1] {
 		t.Errorf("after the reset: %+v, %v", m, err)
 	}
-	if err := js.DeleteConsumer(ctx(t), log, "reader"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, js.DeleteConsumer(ctx(t), log, "reader"))
 	if m, err := nc.Request("$JS.API.CONSUMER.RESET."+log+".reader", nil, patience); err != nil || !strings.Contains(string(m.Data), `"err_code":10014`) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	ordered, err := js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, subject := range allEvents {
 		if m, err := ordered.Next(jetstream.FetchMaxWait(patience)); err != nil || m.Subject() != subject {
 			t.Fatalf("%+v, %v", m, err)
@@ -157,15 +145,11 @@ func readByLegacy(t *testing.T, nc *nats.Conn) {
 		}
 	}
 	sub, err := js.PullSubscribe(db.Events()+">", "pulled")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if m, err := sub.Fetch(4, nats.MaxWait(patience)); err != nil || len(m) != 4 {
 		t.Errorf("%d messages, %v", len(m), err)
 	}
-	if err := sub.Unsubscribe(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, sub.Unsubscribe())
 }
 
 // TestDeliverSubjects: a consumer can deliver only to _INBOX.> and to the inbox prefix of
@@ -173,11 +157,7 @@ func readByLegacy(t *testing.T, nc *nats.Conn) {
 func TestDeliverSubjects(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
-	nc, err := f.dial(nats.CustomInboxPrefix("_MINE"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := f.connect(t, nats.CustomInboxPrefix("_MINE"))
 	for subject, permitted := range map[string]bool{
 		"_INBOX.x": true, "_MINE.x": true, "_OTHER.x": false, "_MINE": false, "_MINE.*": false, "_CLIENTS.x": false, db.Mutations() + "document.upsert.c.a": false, "$KV.x.y": false,
 	} {

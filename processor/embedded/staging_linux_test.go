@@ -85,14 +85,10 @@ func TestInterruptedBatch(t *testing.T) {
 			} else if !strings.HasSuffix(err.Error(), "free some space and start again") {
 				t.Fatal(err)
 			}
-			if err := os.Remove(ballast); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.Remove(ballast))
 			_, _, js := startLog(t, options)
 			stream, err := js.Stream(t.Context(), log)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if last := stream.CachedInfo().State.LastSeq; last != messages {
 				t.Errorf("the log ends at %d, want the whole batch of %d", last, messages)
 			}
@@ -112,31 +108,19 @@ func fillUp(t *testing.T, file string, free int64) {
 	if err == nil {
 		err = os.WriteFile(file, make([]byte, int64(disk.AvailBytes)-free), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 }
 
 // TestLeftovers: a start removes what killed processes left in memory, that of its own
 // store and of others after a while, whatever it syncs, and nothing of living ones.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
-	start := func(dir string, sync bool) *embedded.Server {
-		s, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: sync})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Shutdown)
-		return s
-	}
-	living := start(t.TempDir(), true)
+	living := start(t, embedded.Options{SyncAlways: true})
 	if living.Memory() == "" {
 		t.Skip("this system has no file system in memory at /dev/shm")
 	}
 	const hour = time.Hour
-	if err := os.Chtimes(living.Memory(), time.Time{}, time.Now().Add(-hour)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chtimes(living.Memory(), time.Time{}, time.Now().Add(-hour)))
 	for _, sync := range []bool{true, false} {
 		own := t.TempDir()
 		kept := make(map[string]bool)
@@ -151,12 +135,10 @@ func TestLeftovers(t *testing.T) {
 				t.Cleanup(func() { os.RemoveAll(path) })
 				err = os.Chtimes(path, time.Time{}, time.Now().Add(-killed.age))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			kept[filepath.Join(path, "batch")] = killed.kept
 		}
-		s := start(own, sync)
+		s := start(t, embedded.Options{StoreDir: own, SyncAlways: sync})
 		for path, kept := range kept {
 			if _, err := os.Stat(path); kept != (err == nil) {
 				t.Errorf("sync %t: %s: %v, want it kept: %t", sync, path, err, kept)
@@ -185,17 +167,13 @@ func TestStage(t *testing.T) {
 	var memory string
 	for round := range 3 {
 		batch := stage(100)
-		if err := sendBatch(nc, batch, 1, 5, false, []byte(`{}`)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, sendBatch(nc, batch, 1, 5, false, []byte(`{}`)))
 		links, err := os.ReadDir(batches)
 		if err != nil || len(links) != 1 || links[0].Type() != os.ModeSymlink {
 			t.Fatalf("round %d: the server stages in %v (%v), want one link", round, links, err)
 		}
 		to, err := os.Readlink(filepath.Join(batches, links[0].Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if blocks, err := filepath.Glob(filepath.Join(to, "msgs", "*.blk")); err != nil || len(blocks) != 1 {
 			t.Errorf("round %d: %s holds %v (%v), want what is staged", round, to, blocks, err)
 		}
@@ -203,13 +181,9 @@ func TestStage(t *testing.T) {
 		if all, err := os.ReadDir(memory); err != nil || len(all) != 1 {
 			t.Errorf("round %d: %s holds %v (%v), want one batch", round, memory, all, err)
 		}
-		if err := sendBatch(nc, batch, 6, 6, true, []byte(`{}`)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, sendBatch(nc, batch, 6, 6, true, []byte(`{}`)))
 		stream, err := js.Stream(t.Context(), log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if last := stream.CachedInfo().State.LastSeq; last != uint64(6*(round+1)) {
 			t.Errorf("round %d: the log ends at %d", round, last)
 		}
@@ -223,9 +197,7 @@ func TestStage(t *testing.T) {
 	if _, err := os.Stat(memory); !os.IsNotExist(err) {
 		t.Errorf("%s is still there after the shutdown (%v)", memory, err)
 	}
-	if err := os.MkdirAll(filepath.Join(memory, "left by a kill"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(filepath.Join(memory, "left by a kill"), 0o700))
 	startLog(t, options)
 	if all, err := os.ReadDir(memory); err != nil || len(all) != 0 {
 		t.Errorf("after a start %s holds %v (%v)", memory, all, err)

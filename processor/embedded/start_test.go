@@ -24,57 +24,35 @@ func TestSecondProcessOnTheSameStore(t *testing.T) {
 	wantLine(t, err, "another process uses the store directory", s.dir, "--store-dir")
 }
 
-func TestOccupiedPort(t *testing.T) {
+// TestStartRefused: a start that cannot be says in one line which flag to change.
+func TestStartRefused(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer l.Close()
-	_, err = embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: l.Addr().String(), Databases: []schema.DatabaseName{"main"}})
-	wantLine(t, err, l.Addr().String(), "--listen")
-}
-
-func TestInvalidListenAddress(t *testing.T) {
-	t.Parallel()
-	for _, listen := range []string{"4222", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536"} {
-		_, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, NoAuth: true, Databases: []schema.DatabaseName{"main"}})
-		wantLine(t, err, listen, "--listen HOST:PORT")
+	occupied, file, locked, closed := l.Addr().String(), filepath.Join(t.TempDir(), "file"), t.TempDir(), t.TempDir()
+	check(t, os.WriteFile(file, nil, 0o600))
+	check(t, os.Mkdir(filepath.Join(locked, "lock"), 0o700)) // no file can be made there
+	check(t, os.Chmod(closed, 0o500))
+	for _, c := range []struct {
+		dir, listen string
+		says        []string
+	}{
+		{t.TempDir(), occupied, []string{occupied, "--listen"}},
+		{t.TempDir(), "4222", []string{"4222", "--listen HOST:PORT"}},
+		{t.TempDir(), "127.0.0.1", []string{"127.0.0.1", "--listen HOST:PORT"}},
+		{t.TempDir(), "127.0.0.1:x", []string{"127.0.0.1:x", "--listen HOST:PORT"}},
+		{t.TempDir(), "127.0.0.1:65536", []string{"127.0.0.1:65536", "--listen HOST:PORT"}},
+		{filepath.Join(file, "data"), "127.0.0.1:0", []string{file, "--store-dir"}},
+		{locked, "127.0.0.1:0", []string{"cannot write to the store directory", locked, "--store-dir"}},
+		{closed, "127.0.0.1:0", []string{closed, "--store-dir"}},
+	} {
+		if c.dir == closed && os.Geteuid() == 0 {
+			continue // permissions don't bind this user
+		}
+		_, err := embedded.Start(embedded.Options{StoreDir: c.dir, Listen: c.listen, Databases: []schema.DatabaseName{"main"}})
+		wantLine(t, err, c.says...)
 	}
-}
-
-func TestUnwritableStoreDir(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := embedded.Start(embedded.Options{StoreDir: filepath.Join(file, "data"), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
-	wantLine(t, err, file, "--store-dir")
-
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "lock"), 0o700); err != nil { // no file can be made there
-		t.Fatal(err)
-	}
-	_, err = embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
-	wantLine(t, err, "cannot write to the store directory", dir, "--store-dir")
-
-	if os.Geteuid() == 0 {
-		t.Skip("permissions don't bind this user")
-	}
-	dir = t.TempDir()
-	if err := os.Chmod(dir, 0o500); err != nil {
-		t.Fatal(err)
-	}
-	_, err = embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
-	wantLine(t, err, dir, "--store-dir")
-}
-
-func TestShutdownTwice(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	s.Shutdown()
-	s.Shutdown()
 }
 
 func TestRestartKeepsTheData(t *testing.T) {
@@ -144,11 +122,7 @@ func wantLine(t *testing.T, err error, parts ...string) {
 // that cross accounts. Else it loses the acknowledgements of concurrent first mutations.
 func TestRepliesCrossAccounts(t *testing.T) {
 	t.Parallel()
-	s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Shutdown)
+	s := start(t, embedded.Options{})
 	subjects, err := s.Subscriptions("LAPSE")
 	if err != nil || !slices.ContainsFunc(subjects, func(subject string) bool { return strings.HasPrefix(subject, "_R_.") }) {
 		t.Errorf("%v, %v", subjects, err)

@@ -27,14 +27,9 @@ func testSteeredReplies(t *testing.T, f *fixture) {
 func TestSteeredTraces(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
-	if _, err := f.service.Subscribe(db.API()+">", func(m *nats.Msg) {}); err != nil {
-		t.Fatal(err)
-	}
-	f.service.Flush()
+	subscribe(t, f.service, db.API()+">", func(m *nats.Msg) {})
 	seen, err := f.client.SubscribeSync(f.client.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, target := range append(targets, seen.Subject) {
 		for _, header := range []nats.Header{
 			{"Nats-Trace-Dest": {target}},
@@ -45,9 +40,7 @@ func TestSteeredTraces(t *testing.T) {
 				db.Mutations() + "document.upsert.orders.y", db.API() + "document.get.orders.y", "$JS.API.INFO",
 				"$JS.API.CONSUMER.NAMES." + log, "$JS.API.CONSUMER.MSG.NEXT." + log + ".x", "$JS.ACK." + log + ".x.1.1.1.1.1",
 			} {
-				if err := f.client.PublishMsg(&nats.Msg{Subject: subject, Reply: "_INBOX.x", Header: header}); err != nil {
-					t.Fatal(err)
-				}
+				check(t, f.client.PublishMsg(&nats.Msg{Subject: subject, Reply: "_INBOX.x", Header: header}))
 			}
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/processor/embedded"
-	"github.com/lapsedb/lapse/schema"
 )
 
 var touched byte
@@ -24,18 +23,14 @@ var touched byte
 func dirty(t *testing.T, path string) (kib int) {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {
 		t.Fatalf("%s has nothing in it (%v)", path, err)
 	}
 	mapped, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer func() { _ = syscall.Munmap(mapped) }()
 	for i := 0; i < len(mapped); i += os.Getpagesize() {
 		touched += mapped[i] // so that the page is in the mapping
@@ -69,7 +64,7 @@ func TestStoreIsSynced(t *testing.T) {
 	t.Parallel()
 	for _, always := range []bool{false, true} {
 		dir := t.TempDir()
-		s, nc, js := startLog(t, embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: always})
+		s, nc, js := startLog(t, embedded.Options{StoreDir: dir, SyncAlways: always})
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		single := func() error {
@@ -94,9 +89,7 @@ func TestStoreIsSynced(t *testing.T) {
 		}
 		unsynced := 0
 		for i := range 30 {
-			if err := writes[i%len(writes)](); err != nil {
-				t.Fatal(err)
-			}
+			check(t, writes[i%len(writes)]())
 			blocks, err := filepath.Glob(filepath.Join(dir, "jetstream", "LAPSE", "streams", "LAPSE_main", "msgs", "*.blk"))
 			if err != nil || len(blocks) != 1 {
 				t.Fatalf("the stream is in %v (%v)", blocks, err)

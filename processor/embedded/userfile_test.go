@@ -128,9 +128,7 @@ func TestRefusedFiles(t *testing.T) {
 		file, store := filepath.Join(dir, "user.conf"), filepath.Join(dir, "data")
 		cert, key := writeCertificate(t, dir)
 		text = strings.NewReplacer("CERT", cert, "KEY", key).Replace(text)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, []byte(text), 0o600))
 		listen := "127.0.0.1:-1"
 		if strings.Contains(want, "0.0.0.0:8222") {
 			listen = "0.0.0.0:-1" // where monitoring listens, too
@@ -188,25 +186,14 @@ func TestUserFile(t *testing.T) {
 	t.Setenv("KEY", key)
 	t.Setenv("HASH", `"$2a$04$4Zr8G9dYh3o0y2M6SgqMCuQ8mcB1zSvG7Y1e5g4o3eZQ3Jt8Yw0eK"`)
 	file := filepath.Join(dir, "user.conf")
-	if err := os.WriteFile(file, []byte(userConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte(userConfig), 0o600))
 	o := embedded.Options{StoreDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Config: file}
 	s, _, _ := startLog(t, o)
 	if !strings.HasPrefix(s.URL(), "tls://") {
 		t.Error(s.URL())
 	}
-	service, err := s.ConnectService()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer service.Close()
-	if _, err := service.Subscribe(db.API()+"status", func(m *nats.Msg) { _ = m.Respond([]byte(m.Reply)) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := service.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	service := connected(t)(s.ConnectService())
+	subscribe(t, service, db.API()+"status", func(m *nats.Msg) { _ = m.Respond([]byte(m.Reply)) })
 	dial := func(opts ...nats.Option) (*nats.Conn, error) {
 		return nats.Connect(s.URL(), append([]nats.Option{quiet, nats.RootCAs(cert), nats.Timeout(patience)}, opts...)...)
 	}
@@ -220,11 +207,7 @@ func TestUserFile(t *testing.T) {
 			t.Errorf("%s: logged in", what)
 		}
 	}
-	app, err := dial(nats.UserInfo("app", `a "quoted\ $word`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer app.Close()
+	app := connected(t)(dial(nats.UserInfo("app", `a "quoted\ $word`)))
 	request := func(nc *nats.Conn, subject string) string {
 		t.Helper()
 		m, err := nc.Request(subject, []byte("{}"), patience)
@@ -239,25 +222,14 @@ func TestUserFile(t *testing.T) {
 	if reply := request(app, "lapse.main.mutations.document.upsert.c.a"); !strings.Contains(reply, `"seq":1`) {
 		t.Error(reply)
 	}
-	js, err := jetstream.New(app)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, app)
 	kv, err := js.CreateKeyValue(ctx(t), jetstream.KeyValueConfig{Bucket: "settings", MaxBytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kv.PutString(ctx(t), "a", "b"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	must(t)(kv.PutString(ctx(t), "a", "b"))
 	if _, err := js.Stream(ctx(t), log); err == nil {
 		t.Error("the account sees the log")
 	}
-	client, err := s.ConnectClient()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := connected(t)(s.ConnectClient())
 	if reply := request(client, "lapse.main.api.status"); !strings.HasPrefix(reply, "_INBOX.") {
 		t.Error(reply)
 	}
@@ -285,30 +257,15 @@ func TestReload(t *testing.T) {
 		for _, name := range names {
 			text += strings.ToUpper(name) + " " + strings.ReplaceAll(account, "%", name)
 		}
-		if err := os.WriteFile(file, []byte(text+"}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, []byte(text+"}\n"), 0o600))
 	}
 	write("-1", "a", "b")
-	s, streams, js := startLog(t, embedded.Options{StoreDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}, Config: file})
-	service, err := s.ConnectService()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer service.Close()
-	if _, err := service.Subscribe(db.API()+"status", func(m *nats.Msg) { _ = m.Respond([]byte("ok")) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := service.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	s, streams, js := startLog(t, embedded.Options{StoreDir: filepath.Join(dir, "data"), Config: file})
+	service := connected(t)(s.ConnectService())
+	subscribe(t, service, db.API()+"status", func(m *nats.Msg) { _ = m.Respond([]byte("ok")) })
 	stored := appendTo("c.DocumentCreated")
-	if _, err := js.Publish(ctx(t), stored, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
-		t.Fatal(err)
-	}
+	must(t)(js.Publish(ctx(t), stored, nil))
+	must(t)(js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy}))
 	dial := func(name string) (*nats.Conn, error) {
 		return nats.Connect(s.URL(), quiet, nats.RootCAs(cert), nats.Timeout(patience), nats.UserInfo(name, name), nats.NoReconnect())
 	}
@@ -318,30 +275,16 @@ func TestReload(t *testing.T) {
 			t.Error(m, err)
 		}
 	}
-	a, err := dial("a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	b, err := dial("b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	a := connected(t)(dial("a"))
+	b := connected(t)(dial("b"))
 	works(a)
 
 	_, _ = writeCertificate(t, dir) // another one
 	write("-1", "a", "c")
-	if err := s.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Reload())
 	works(a)
 	eventually(t, "the connection of a removed account ends", b.IsClosed)
-	c, err := dial("c") // trusts the new certificate only
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := connected(t)(dial("c")) // trusts the new certificate only
 	works(c)
 	if m, err := c.Request("LAPSE.API.CONSUMER.MSG.NEXT.LAPSE_main.c", []byte(`{"batch":1}`), patience); err != nil || m.Subject == "" || m.Header.Get("Status") != "" {
 		t.Errorf("pull: %+v, %v", m, err)
@@ -379,9 +322,7 @@ func TestReload(t *testing.T) {
 func writeCertificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 	}
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)

@@ -25,12 +25,8 @@ type users struct {
 func (u users) write(name, password string, mode os.FileMode) string {
 	u.Helper()
 	file := filepath.Join(u.dir, name)
-	if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
-		u.Fatal(err)
-	}
-	if err := os.Chmod(file, mode); err != nil {
-		u.Fatal(err)
-	}
+	check(u, os.WriteFile(file, []byte(password), 0o600))
+	check(u, os.Chmod(file, mode))
 	return file
 }
 
@@ -42,9 +38,7 @@ func TestUsersRefused(t *testing.T) {
 	good := u.write("good", "secret\n", 0o640)
 	cert, key := writeCertificate(t, dir)
 	other := filepath.Join(dir, "other")
-	if err := os.Mkdir(other, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(other, 0o700))
 	_, otherKey := writeCertificate(t, other)
 	u.write("users.conf", `accounts { APP { users: [{ user: x, password: y }] } }`, 0o600)
 	u.write("tls.conf", `tls { cert_file: "`+cert+`", key_file: "`+key+`" }`, 0o600)
@@ -120,9 +114,7 @@ func TestUsers(t *testing.T) {
 		Config: u.write("ws.conf", `websocket { listen: "`+webSocket+`", no_tls: true }`, 0o600),
 		Users:  []embedded.User{{Name: "app", File: u.write("app", secret+"\n", 0o600)}, {Name: "hashed", File: u.write("hashed", hash, 0o440)}},
 	})
-	if _, err := js.Publish(ctx(t), appendTo("c.DocumentCreated"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t)(js.Publish(ctx(t), appendTo("c.DocumentCreated"), nil))
 	dial := func(url, user, password string) (*nats.Conn, error) {
 		return nats.Connect(url, quiet, nats.Timeout(patience), nats.UserInfo(user, password), nats.NoReconnect())
 	}
@@ -135,21 +127,12 @@ func TestUsers(t *testing.T) {
 	// reads lets a durable consumer of its own read the log, as clients do without users.
 	reads := func(nc *nats.Conn) {
 		t.Helper()
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := jetStream(t, nc)
 		c, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: rand.Text(), AckPolicy: jetstream.AckExplicitPolicy})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		m, err := c.Next(jetstream.FetchContext(ctx(t)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.DoubleAck(ctx(t)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, m.DoubleAck(ctx(t)))
 	}
 	var connections []*nats.Conn
 	for _, login := range [][3]string{{s.URL(), "app", secret}, {s.URL(), "hashed", "password"}, {"ws://" + webSocket, "hashed", "password"}} {
@@ -168,17 +151,11 @@ func TestUsers(t *testing.T) {
 	}
 	u.write("app", "another", 0o600)
 	reads(connections[0])
-	if err := s.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Reload())
 	eventually(t, "the connection with the old password ends", connections[0].IsClosed)
 	for _, nc := range connections[1:] {
 		reads(nc)
 	}
-	again, err := dial(s.URL(), "app", "another")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
+	again := connected(t)(dial(s.URL(), "app", "another"))
 	reads(again)
 }

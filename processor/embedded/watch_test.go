@@ -42,18 +42,10 @@ accounts { APP {
 
 func testSenderIsCutOff(t *testing.T, f *fixture) {
 	sub, err := f.service.Subscribe(db.API()+">", func(m *nats.Msg) { _ = m.Respond([]byte("here")) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.service.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.client.Request(db.API()+"status", nil, patience); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, sub.SetPendingLimits(-1, -1))
+	check(t, f.service.Flush())
+	must(t)(f.client.Request(db.API()+"status", nil, patience))
 	busy := make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(busy) })
 	t.Cleanup(goOn)
@@ -72,9 +64,7 @@ func testSenderIsCutOff(t *testing.T, f *fixture) {
 		answered <- err
 	}()
 	c, err := attack.Dial(f.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer c.Close()
 	body := bytes.Repeat([]byte("x"), 1<<20)
 	for end := time.Now().Add(10 * patience); c.Send(db.API()+"status", body) == nil; {
@@ -105,17 +95,13 @@ func TestSubscribersAreCutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newServer(t)
 			for range 100 {
-				if _, err := f.client.SubscribeSync(f.client.NewInbox()); err != nil {
-					t.Fatal(err)
-				}
+				must(t)(f.client.SubscribeSync(f.client.NewInbox()))
 			}
 			before := heap()
 			var cut atomic.Int64
 			for n := range 60 {
 				c, err := attack.Dial(f.URL())
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				defer c.Close()
 				for sid := range 2047 { // and one from Dial
 					if err := c.Subscribe(fmt.Sprintf(subject, n, sid), 2+sid); err != nil {
@@ -169,18 +155,10 @@ func TestSubscriptionLimits(t *testing.T) {
 		},
 	} {
 		reasons := make(chan error, 16)
-		nc, err := f.dial(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { reasons <- err }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
+		nc := f.connect(t, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { reasons <- err }))
 		kept, err := nc.SubscribeSync(nc.NewInbox())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := subscribe(nc); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, subscribe(nc))
 		select {
 		case err := <-reasons:
 			if !strings.Contains(strings.ToLower(err.Error()), what) {
@@ -189,9 +167,7 @@ func TestSubscriptionLimits(t *testing.T) {
 		case <-time.After(patience):
 			t.Errorf("no error about %s", what)
 		}
-		if err := nc.PublishRequest("$JS.API.CONSUMER.NAMES."+log, kept.Subject, nil); err != nil {
-			t.Fatal(err)
-		}
+		check(t, nc.PublishRequest("$JS.API.CONSUMER.NAMES."+log, kept.Subject, nil))
 		if _, err := kept.NextMsg(patience); err != nil {
 			t.Errorf("%s: what it had is gone: %v", what, err)
 		}

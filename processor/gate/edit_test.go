@@ -17,28 +17,16 @@ func TestEditors(t *testing.T) {
 	s := newServer(t)
 	open(t, s)
 	client := connect(t, s, "clients")
-	js, err := jetstream.New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, client)
 	c := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy}
-	if _, err := js.CreateConsumer(ctx(t), log, c); err != nil {
-		t.Fatal(err)
-	}
+	must(t)(js.CreateConsumer(ctx(t), log, c))
 	// A push consumer, whose inbox the auditor may know.
 	pushed, err := client.SubscribeSync(nats.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreatePushConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "push", AckPolicy: jetstream.AckExplicitPolicy, DeliverSubject: pushed.Subject}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	must(t)(js.CreatePushConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "push", AckPolicy: jetstream.AckExplicitPolicy, DeliverSubject: pushed.Subject}))
 
 	nc := connect(t, s, "clients", nats.CustomInboxPrefix("_INBOX.auditor"))
-	auditor, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	auditor := jetStream(t, nc)
 	c.Description = "an auditor's"
 	for how, ask := range map[string]func() error{
 		"either": func() error { _, err := auditor.CreateOrUpdateConsumer(ctx(t), log, c); return err },
@@ -49,13 +37,9 @@ func TestEditors(t *testing.T) {
 		}
 	}
 	text, err := json.Marshal(map[string]any{"stream_name": log, "config": c, "action": "update"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, inbox := range []string{"_INBOX.somebody", "_INBOX.somebody.1", nats.NewInbox() + ".1", pushed.Subject} {
-		if err := nc.PublishRequest("$JS.API.CONSUMER.CREATE."+log+".billing", inbox, text); err != nil {
-			t.Fatal(err)
-		}
+		check(t, nc.PublishRequest("$JS.API.CONSUMER.CREATE."+log+".billing", inbox, text))
 	}
 	if m, err := pushed.NextMsg(30 * time.Second); err != nil || !strings.Contains(string(m.Data), "already exists") {
 		t.Errorf("%+v, %v", m, err)
@@ -63,10 +47,7 @@ func TestEditors(t *testing.T) {
 
 	c.Description = "a client's"
 	for _, inboxes := range []string{"_INBOX", "_INBOX.app", "my.inbox"} {
-		js, err := jetstream.New(connect(t, s, "clients", nats.CustomInboxPrefix(inboxes)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := jetStream(t, connect(t, s, "clients", nats.CustomInboxPrefix(inboxes)))
 		was, err := js.Consumer(ctx(t), log, "billing")
 		if err != nil || was.CachedInfo().Config.Description == "an auditor's" {
 			t.Fatalf("edited by an auditor: %v", err)
@@ -79,15 +60,11 @@ func TestEditors(t *testing.T) {
 	}
 	for subject, allowed := range map[string]bool{"_INBOX.>": false, "_INBOX.*.*": false, "other.>": true} {
 		all, err := client.SubscribeSync(subject)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		c.Description += "+"
 		if _, err := js.UpdateConsumer(ctx(t), log, c); allowed != (err == nil) || !allowed && !errors.Is(err, jetstream.ErrConsumerExists) {
 			t.Errorf("somebody listens to %s: %v", subject, err)
 		}
-		if err := all.Unsubscribe(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, all.Unsubscribe())
 	}
 }

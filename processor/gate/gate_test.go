@@ -36,13 +36,8 @@ func newServer(t *testing.T) *server.Server {
 		CLIENTS { users: [{user: clients, password: clients}], imports: [
 			{stream: {account: LAPSE, subject: "_INBOX.>"}}, {service: {account: LAPSE, subject: "$JS.API.INFO"}}] }
 	}`)
-	js, err := jetstream.New(connect(t, s, "streams"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(ctx(t), jetstream.StreamConfig{Name: log, Subjects: []string{"lapse.main.events.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, connect(t, s, "streams"))
+	must(t)(js.CreateStream(ctx(t), jetstream.StreamConfig{Name: log, Subjects: []string{"lapse.main.events.>"}}))
 	return s
 }
 
@@ -50,9 +45,7 @@ func newServer(t *testing.T) *server.Server {
 func start(t *testing.T, config string) *server.Server {
 	t.Helper()
 	o := harness.NATSOptions(t.TempDir())
-	if err := o.ProcessConfigString(config); err != nil {
-		t.Fatal(err)
-	}
+	check(t, o.ProcessConfigString(config))
 	return harness.StartNATS(t, o)
 }
 
@@ -66,9 +59,7 @@ func open(t *testing.T, s *server.Server, opts ...nats.Option) (*gate.Gate, *nat
 	t.Helper()
 	streams := connect(t, s, "streams", append(opts, nats.CustomInboxPrefix("_GATE"))...)
 	g, err := gate.Open(connect(t, s, "clients"), streams, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(g.Close)
 	return g, streams
 }
@@ -119,9 +110,7 @@ func TestClose(t *testing.T) {
 	}
 	for _, g := range []*gate.Gate{first, second} {
 		for range 20 {
-			if err := names(); err != nil {
-				t.Fatal(err)
-			}
+			check(t, names())
 		}
 		g.Close()
 	}
@@ -182,19 +171,12 @@ func TestGateWithoutStreamsConnection(t *testing.T) {
 		}
 		return net.Dial(network, address)
 	})))
-	js, err := jetstream.New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, client)
 	back := streams.StatusChanged(nats.CONNECTED)
 	away.Store(true)
 	id, err := streams.GetClientID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.DisconnectClientByID(id); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, s.DisconnectClientByID(id))
 	shut := func() bool {
 		// A request in flight when the gate shut is never answered.
 		_, err := client.Request("$JS.API.CONSUMER.LIST."+log, nil, 200*time.Millisecond)
@@ -206,9 +188,7 @@ func TestGateWithoutStreamsConnection(t *testing.T) {
 		}
 	}
 	open(t, s)
-	if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "reader"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t)(js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "reader"}))
 	away.Store(false)
 	<-back
 	for n := range 20 {
@@ -226,10 +206,7 @@ func TestDeletedByAnotherGate(t *testing.T) {
 	for range 4 {
 		open(t, s)
 	}
-	js, err := jetstream.New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, client)
 	pull := func(name string) (status string) {
 		m, err := client.Request("$JS.API.CONSUMER.MSG.NEXT."+log+"."+name, []byte(`{"batch":1,"expires":50000000}`), 30*time.Second)
 		if errors.Is(err, nats.ErrNoResponders) {
@@ -241,21 +218,40 @@ func TestDeletedByAnotherGate(t *testing.T) {
 	}
 	for n := range 10 {
 		name := fmt.Sprint("reader", n)
-		if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
-			t.Fatal(err)
-		}
+		must(t)(js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy}))
 		for range 8 { // so that every gate is likely to have looked it up
 			if got := pull(name); got != "408" && got != "404" {
 				t.Fatalf("there is nothing to pull, and the answer is %q", got)
 			}
 		}
-		if err := js.DeleteConsumer(ctx(t), log, name); err != nil {
-			t.Fatal(err)
-		}
+		check(t, js.DeleteConsumer(ctx(t), log, name))
 		for range 4 {
 			if got := pull(name); got != "503" {
 				t.Fatalf("the consumer is gone, and the answer is %q", got)
 			}
 		}
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// jetStream returns the JetStream of a connection.
+func jetStream(t *testing.T, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	check(t, err)
+	return js
+}
+
+// must is check for a call that returns something else, too.
+func must(t testing.TB) func(any, error) {
+	return func(_ any, err error) {
+		t.Helper()
+		check(t, err)
 	}
 }
