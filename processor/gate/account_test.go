@@ -224,47 +224,6 @@ func TestAccountLimit(t *testing.T) {
 	}
 }
 
-// TestAccountPull: an application pulls by an import of MSG.NEXT from the account of the
-// streams, acknowledges through the gate, and gets its acknowledgements confirmed.
-func TestAccountPull(t *testing.T) {
-	const events = 500
-	s, streams := accountServer(t, events)
-	nc, js := prefixed(t, s, "app")
-	c, err := js.CreateConsumer(ctx(t), log, billing)
-	check(t, err)
-	var acked jetstream.Msg
-	for n := 0; n < events; {
-		got, err := c.Fetch(100, jetstream.FetchMaxWait(30*time.Second))
-		check(t, err)
-		for m := range got.Messages() {
-			if acked = m; n%10 == 0 {
-				err = m.DoubleAck(ctx(t))
-			} else {
-				err = m.Ack()
-			}
-			if n++; err != nil {
-				t.Fatal(n, err)
-			}
-		}
-		if got.Error() != nil {
-			t.Fatal(n, got.Error())
-		}
-	}
-	// The last one is confirmed after all others.
-	last, err := nc.Request(acked.Reply(), []byte("+ACK"), 30*time.Second)
-	if err != nil || len(last.Data) != 0 {
-		t.Errorf("%+v, %v", last, err)
-	}
-	own, err := streams.Consumer(ctx(t), log, "billing")
-	check(t, err)
-	if info := own.CachedInfo(); info.NumAckPending != 0 || info.AckFloor.Stream != events || info.NumRedelivered != 0 {
-		t.Errorf("%+v", info)
-	}
-	if m, err := nc.Request("$JS.ACK."+log+".nobody.1.1.1.1.1", []byte("+ACK"), 30*time.Second); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("an acknowledgement of nothing: %+v, %v", m, err)
-	}
-}
-
 // TestAccountRefused: what can't work for another account is refused at once, with what to
 // do instead.
 func TestAccountRefused(t *testing.T) {
@@ -340,6 +299,9 @@ func TestAccountPush(t *testing.T) {
 	check(t, err)
 	if info := own.CachedInfo(); info.NumRedelivered != 0 || info.AckFloor.Stream != events {
 		t.Errorf("%+v", info)
+	}
+	if m, err := nc.Request("$JS.ACK."+log+".nobody.1.1.1.1.1", []byte("+ACK"), 30*time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("an acknowledgement of nothing: %+v, %v", m, err)
 	}
 
 	// As of old: without acknowledgements.
