@@ -28,24 +28,31 @@ import (
 func send(t *testing.T, s *httptest.Server, method, path, body string, change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	r.Header.Set("Origin", s.URL)
 	r.Header.Set("Lapse-Console", "1")
 	if change != nil {
 		change(r)
 	}
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return response, string(text)
+}
+
+// header sets a header of a request.
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+// want is send, with the code that the reply must have and a part of its text.
+func want(t *testing.T, code int, has string, s *httptest.Server, method, path, body string, change func(*http.Request)) {
+	t.Helper()
+	if response, text := send(t, s, method, path, body, change); response.StatusCode != code || !strings.Contains(text, has) {
+		t.Errorf("%s %.60s: %d %.200s, want %d %s", method, path, response.StatusCode, text, code, has)
+	}
 }
 
 // TestBodiesPassUnchanged: a body reaches the database and returns byte for byte, even
@@ -58,15 +65,10 @@ func TestBodiesPassUnchanged(t *testing.T) {
 	}
 	for _, id := range []string{"a", "..", "a/b?c#d", `<img src=x onerror=alert(1)>"'&`, "\u202egnp.exe", "ü %2F"} {
 		const content = `"big":1e400,"exact":12345678901234567890,"zero":-0.0,"html":"</script><b>"`
-		response, text := send(t, s, "POST", at("document.upsert", id), `{`+content+`}`, nil)
-		if response.StatusCode != 201 || !strings.Contains(text, content) {
-			t.Fatalf("%q: %d %s", id, response.StatusCode, text)
-		}
+		want(t, 201, content, s, "POST", at("document.upsert", id), `{`+content+`}`, nil)
 		direct, err := lapse.Do(t.Context(), "document.get", coll.Name(), id, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, text = send(t, s, "GET", at("document.get", id), "", nil)
+		check(t, err)
+		response, text := send(t, s, "GET", at("document.get", id), "", nil)
 		if response.StatusCode != 200 || text != string(direct.Body) {
 			t.Errorf("%q: %d %s, want %s", id, response.StatusCode, text, direct.Body)
 		}
@@ -75,70 +77,48 @@ func TestBodiesPassUnchanged(t *testing.T) {
 		}
 	}
 	_, text := send(t, s, "GET", at("document.get", "a"), "", nil)
-	response, text := send(t, s, "POST", at("document.replace", "a"), text, func(r *http.Request) { r.Header.Set("If-Match", "1") })
-	if response.StatusCode != 412 || !strings.Contains(text, `"error":"precondition_failed"`) {
-		t.Errorf("If-Match of another version: %d %s", response.StatusCode, text)
-	}
+	want(t, 412, `"error":"precondition_failed"`, s, "POST", at("document.replace", "a"), text, header("If-Match", "1"))
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	if response, text := send(t, s, "POST", at("document.touch", "a"), "", func(r *http.Request) { r.Header.Set("traceparent", parent) }); response.StatusCode != 200 {
-		t.Errorf("touch: %d %s", response.StatusCode, text)
-	}
+	want(t, 200, "", s, "POST", at("document.touch", "a"), "", header("traceparent", parent))
 	if _, text := send(t, s, "GET", at("history", "a"), "", nil); strings.Count(text, `"traceparent":"`+parent+`"`) != 1 {
 		t.Errorf("the history has not one event with the trace context of the touch: %s", text)
 	}
 	if response, _ := send(t, s, "POST", at("document.delete", "a"), "", nil); response.StatusCode != 204 || response.Header.Get("Lapse-Seq") == "" {
 		t.Errorf("delete: %d", response.StatusCode)
 	}
-	for path, want := range map[string]int{
-		at("document.get", "a"):                      404,
-		at("document.get", ""):                       400,
-		"/api/document.get?collection=a.b&id=a":      400,
-		"/api/collection.get?collection=none":        404,
-		"/api/status":                                200,
-		"/api/collection.list":                       200,
-		"/api/console":                               200,
-		"/api/processes":                             200,
-		"/api/log":                                   200,
-		"/api/snapshot.create":                       404,
-		"/api/none":                                  404,
-		"/api/document.upsert?collection=a&id=a":     405,
-		"/api/feed?from=yesterday":                   400,
-		"/api/feed?type=Nothing":                     400,
-		"/api/feed?type=WriterStarted":               400,
-		"/api/feed?collection=a.b":                   400,
-		"/api/feed?bodies=-1":                        400,
-		"/api/feed?id=":                              400,
-		at("document.get", "a") + "%2":               400, // where the query is at fault, not what it names
-		at("document.get", "a") + "&id=b":            400,
-		at("document.get", "a") + "&ids=b":           400,
-		at("document.get", "a") + ";x":               400,
-		"/api/collection.get?collection=none&id=a":   400,
-		"/api/status?collection=none":                400,
-		"/api/collection.list?%zz":                   400,
-		"/api/console?a=b":                           400,
-		"/api/processes?%":                           400,
-		"/api/log?from=1":                            400,
-		"/api/feed?bodies=%":                         400,
-		"/api/feed?bodies=1&bodies=2":                400,
-		"/api/feed?form=1":                           400,
-		"/nothing":                                   404,
-		"/api/status?x=" + strings.Repeat("x", 9000): 414,
+}
+
+// TestCodes: a path, its query or a body that cannot be is refused, as is what a console does
+// not serve.
+func TestCodes(t *testing.T) {
+	coll := collection(t)
+	s := start(t, console.Options{Write: true})
+	get := "/api/document.get?collection=" + coll.Name() + "&id=a"
+	for code, paths := range map[int][]string{
+		200: {"/api/status", "/api/collection.list", "/api/console", "/api/processes", "/api/log"},
+		404: {get, "/api/collection.get?collection=none", "/api/snapshot.create", "/api/none", "/nothing"},
+		405: {"/api/document.upsert?collection=a&id=a"},
+		414: {"/api/status?x=" + strings.Repeat("x", 9000)},
+		400: {
+			strings.TrimSuffix(get, "a"), "/api/document.get?collection=a.b&id=a",
+			"/api/feed?from=yesterday", "/api/feed?type=Nothing", "/api/feed?type=WriterStarted", "/api/feed?collection=a.b", "/api/feed?bodies=-1", "/api/feed?id=",
+			// The query is at fault, not what it names.
+			get + "%2", get + "&id=b", get + "&ids=b", get + ";x", "/api/collection.get?collection=none&id=a", "/api/status?collection=none", "/api/collection.list?%zz",
+			"/api/console?a=b", "/api/processes?%", "/api/log?from=1", "/api/feed?bodies=%", "/api/feed?bodies=1&bodies=2", "/api/feed?form=1", "/api/consumers?x=1",
+		},
 	} {
-		response, text := send(t, s, "GET", path, "", nil)
-		if response.StatusCode != want || want == 400 && (!strings.Contains(text, `"message":"`) || strings.Contains(text, "\n")) {
-			t.Errorf("GET %.60s: %d %s, want %d", path, response.StatusCode, text, want)
+		for _, path := range paths {
+			response, text := send(t, s, "GET", path, "", nil)
+			if response.StatusCode != code || code == 400 && (!strings.Contains(text, `"message":"`) || strings.Contains(text, "\n")) {
+				t.Errorf("GET %.60s: %d %s, want %d", path, response.StatusCode, text, code)
+			}
 		}
 	}
-	if response, text := send(t, s, "GET", "/api/status", "", func(r *http.Request) { r.Header.Set("Lapse-Min-Seq", "1x") }); response.StatusCode != 400 {
-		t.Errorf("Lapse-Min-Seq 1x: %d %s", response.StatusCode, text)
-	}
-	if response, text := send(t, s, "POST", at("document.upsert", "big"), `{"a":"`+strings.Repeat("x", 3<<20)+`"}`, nil); response.StatusCode != 413 || !strings.Contains(text, "too_large") {
-		t.Errorf("3 MiB: %d %s", response.StatusCode, text)
-	}
+	upsert := strings.Replace(get, "get", "upsert", 1)
+	want(t, 400, "", s, "GET", "/api/status", "", header("Lapse-Min-Seq", "1x"))
+	want(t, 413, "too_large", s, "POST", upsert, `{"a":"`+strings.Repeat("x", 3<<20)+`"}`, nil)
 	// A document of the maximum size passes.
-	if response, text := send(t, s, "POST", at("document.upsert", "large"), `{"a":"`+strings.Repeat("x", 2<<20-8)+`"}`, nil); response.StatusCode != 201 {
-		t.Errorf("2 MiB: %d %.200s", response.StatusCode, text)
-	}
+	want(t, 201, "", s, "POST", upsert, `{"a":"`+strings.Repeat("x", 2<<20-8)+`"}`, nil)
 }
 
 // TestQueryCutsDocuments: with bodies, a longer document is what identifies it, and its
@@ -169,9 +149,7 @@ func TestQueryCutsDocuments(t *testing.T) {
 		t.Errorf("%+v", cut)
 	}
 	for _, path := range []string{"/api/query?bodies=x&collection=" + coll.Name(), "/api/document.get?bodies=1&id=a&collection=" + coll.Name()} {
-		if response, text := send(t, s, "POST", path, "", nil); response.StatusCode != 400 {
-			t.Errorf("%s: %d %s", path, response.StatusCode, text)
-		}
+		want(t, 400, "", s, "POST", path, "", nil)
 	}
 }
 
@@ -243,29 +221,24 @@ func TestCrossSiteRequestsRefused(t *testing.T) {
 		"host with own inside": {func(r *http.Request) { r.Host = "127.0.0.1.evil.example"; r.Header.Set("Origin", "http://"+r.Host) }, 403},
 		"strange host":         {func(r *http.Request) { r.Host = "a@127.0.0.1"; r.Header.Set("Origin", "http://"+r.Host) }, 403},
 		"no origin":            {func(r *http.Request) { r.Header.Del("Origin") }, 403},
-		"null origin":          {func(r *http.Request) { r.Header.Set("Origin", "null") }, 403},
-		"other origin":         {func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, 403},
-		"other port":           {func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:1") }, 403},
+		"null origin":          {header("Origin", "null"), 403},
+		"other origin":         {header("Origin", "http://evil.example"), 403},
+		"other port":           {header("Origin", "http://127.0.0.1:1"), 403},
 		"two origins":          {func(r *http.Request) { r.Header.Add("Origin", "http://evil.example") }, 403},
 		"no header":            {func(r *http.Request) { r.Header.Del("Lapse-Console") }, 403},
-		"cross-site":           {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
-		"same-site":            {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
+		"cross-site":           {header("Sec-Fetch-Site", "cross-site"), 403},
+		"same-site":            {header("Sec-Fetch-Site", "same-site"), 403},
 		"localhost":            {func(r *http.Request) { r.Host = "localhost:" + port; r.Header.Set("Origin", "http://"+r.Host) }, 201},
 		"given host by TLS":    {func(r *http.Request) { r.Host = "Console.example"; r.Header.Set("Origin", "https://console.example") }, 201},
 	} {
-		response, text := send(t, s, "POST", path, `{}`, test.change)
-		if response.StatusCode != test.want {
-			t.Errorf("%s: %d %s, want %d", name, response.StatusCode, text, test.want)
-		}
+		want(t, test.want, "", s, "POST", path, `{}`, test.change)
 		// A refused request changed nothing; the deletion also resets the next case.
 		if _, err := lapse.Do(t.Context(), "document.delete", coll.Name(), "a", nil); (err == nil) != (test.want == 201) {
-			t.Errorf("%s: %v after a %d", name, err, response.StatusCode)
+			t.Errorf("%s: the deletion says %v", name, err)
 		}
 	}
 	for _, path := range []string{"/", "/api/status", "/api/feed"} {
-		if response, _ := send(t, s, "GET", path, "", func(r *http.Request) { r.Host = "evil.example" }); response.StatusCode != 403 {
-			t.Errorf("GET %s under another name: %d", path, response.StatusCode)
-		}
+		want(t, 403, "", s, "GET", path, "", func(r *http.Request) { r.Host = "evil.example" })
 	}
 }
 
@@ -284,15 +257,15 @@ func TestPagesHaveStrictHeaders(t *testing.T) {
 			t.Errorf("%s %q, want %q", name, got, want)
 		}
 	}
-	response, _ = send(t, s, "GET", "/", "", func(r *http.Request) { r.Header.Set("If-None-Match", response.Header.Get("ETag")) })
+	response, _ = send(t, s, "GET", "/", "", header("If-None-Match", response.Header.Get("ETag")))
 	if response.StatusCode != http.StatusNotModified {
 		t.Errorf("with its ETag: %d", response.StatusCode)
 	}
-	response, packed := send(t, s, "GET", "/vendor/libraries.js", "", func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
+	response, packed := send(t, s, "GET", "/vendor/libraries.js", "", header("Accept-Encoding", "gzip"))
 	if response.Header.Get("Content-Encoding") != "gzip" || response.Header.Get("Content-Type") != "text/javascript; charset=utf-8" {
 		t.Errorf("a module: %v", response.Header)
 	}
-	if _, plain := send(t, s, "GET", "/vendor/libraries.js", "", func(r *http.Request) { r.Header.Set("Accept-Encoding", "identity") }); len(plain) <= len(packed) {
+	if _, plain := send(t, s, "GET", "/vendor/libraries.js", "", header("Accept-Encoding", "identity")); len(plain) <= len(packed) {
 		t.Errorf("%d bytes gzipped, %d plain", len(packed), len(plain))
 	}
 }
@@ -310,9 +283,7 @@ func TestPrefix(t *testing.T) {
 // is a 404 with the list, unless that takes a token.
 func TestSeveralDatabases(t *testing.T) {
 	other, err := client.Connect(lapse.Conn().ConnectedUrl(), client.WithDatabase("other"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer other.Close()
 	clients := []*client.Client{lapse, other}
 	s := host(t, http.StripPrefix("/some/prefix", console.Several(t.Context(), clients, console.Options{})))
@@ -361,10 +332,7 @@ func TestReadOnly(t *testing.T) {
 	s := start(t, console.Options{})
 	for _, op := range []string{"collection.create", "collection.replace", "collection.delete", "document.create", "document.replace", "document.upsert", "document.patch", "document.delete",
 		"document.touch", "document.hold", "document.release", "document.restore"} {
-		response, text := send(t, s, "POST", "/api/"+op+"?collection="+coll.Name()+"&id=a", `{}`, nil)
-		if response.StatusCode != 403 || !strings.Contains(text, `"error":"read_only"`) {
-			t.Errorf("%s: %d %s", op, response.StatusCode, text)
-		}
+		want(t, 403, `"error":"read_only"`, s, "POST", "/api/"+op+"?collection="+coll.Name()+"&id=a", `{}`, nil)
 	}
 	if response, text := send(t, s, "POST", "/api/query?collection="+coll.Name(), `{"count":true}`, nil); response.StatusCode != 200 || text != `{"count":0}` {
 		t.Errorf("query: %d %s", response.StatusCode, text)
@@ -376,17 +344,11 @@ func TestToken(t *testing.T) {
 	s := start(t, console.Options{Token: token})
 	for _, path := range []string{"/api/status", "/api/console", "/api/feed", "/api/processes", "/api/log"} {
 		for _, given := range []string{"", "Bearer ", "Bearer " + token + "x", "bearer " + token} {
-			if response, _ := send(t, s, "GET", path, "", func(r *http.Request) { r.Header.Set("Authorization", given) }); response.StatusCode != 401 {
-				t.Errorf("%s with %q: %d", path, given, response.StatusCode)
-			}
+			want(t, 401, "", s, "GET", path, "", header("Authorization", given))
 		}
 	}
-	if response, _ := send(t, s, "GET", "/api/status", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }); response.StatusCode != 200 {
-		t.Errorf("with the token: %d", response.StatusCode)
-	}
-	if response, _ := send(t, s, "GET", "/", "", nil); response.StatusCode != 200 {
-		t.Errorf("the page that asks for the token: %d", response.StatusCode)
-	}
+	want(t, 200, "", s, "GET", "/api/status", "", header("Authorization", "Bearer "+token))
+	want(t, 200, "", s, "GET", "/", "", nil)
 }
 
 // TestConsumersListed: the consumers of the log are listed with what they lack.
@@ -397,9 +359,7 @@ func TestConsumersListed(t *testing.T) {
 	put(t, coll, "a", `{}`)
 	put(t, coll, "b", `{}`)
 	for e, err := range lapse.Changes(t.Context(), client.Durable(name), client.InCollection(coll.Name()), client.OfType(client.DocumentCreated), client.FromSeq(1)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if e.ID == "b" {
 			break // which acknowledges the first one only
 		}
@@ -418,9 +378,6 @@ func TestConsumersListed(t *testing.T) {
 		if time.Since(began) > 30*time.Second {
 			t.Fatal(text)
 		}
-	}
-	if response, text := send(t, s, "GET", "/api/consumers?x=1", "", nil); response.StatusCode != 400 {
-		t.Error(response.StatusCode, text)
 	}
 }
 
@@ -501,9 +458,7 @@ func follow(t *testing.T, s *httptest.Server, query, lastID string) *events {
 		r.Header.Set("Last-Event-ID", lastID)
 	}
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { cancel(); response.Body.Close() })
 	if got := response.Header.Get("Content-Type"); response.StatusCode != 200 || got != "text/event-stream" {
 		t.Fatalf("feed: %d %s", response.StatusCode, got)
@@ -531,9 +486,7 @@ func TestFeed(t *testing.T) {
 	coll := collection(t)
 	s := start(t, console.Options{})
 	_, before, err := lapse.LogBounds(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	only := "collection=" + coll.Name()
 	live := follow(t, s, only, "")
 	for live.id == "" && live.lines.Scan() { // it has an id before the first event
@@ -580,7 +533,7 @@ func TestFeed(t *testing.T) {
 func TestFeedBeyondEnd(t *testing.T) {
 	s := start(t, console.Options{})
 	for query, lastID := range map[string]string{"": "99999", "?from=100000": "", "?from=1": "99999"} {
-		response, text := send(t, s, "GET", "/api/feed"+query, "", func(r *http.Request) { r.Header.Set("Last-Event-ID", lastID) })
+		response, text := send(t, s, "GET", "/api/feed"+query, "", header("Last-Event-ID", lastID))
 		if response.StatusCode != 400 || !strings.Contains(text, `"bad_request"`) || !strings.Contains(text, "after sequence 99999, and the log ends at ") {
 			t.Errorf("%s after %q: %d %s", query, lastID, response.StatusCode, text)
 		}
@@ -594,9 +547,7 @@ func TestFeedBeginsAtFrom(t *testing.T) {
 	s := start(t, console.Options{})
 	put(t, coll, "before", `{}`)
 	_, last, err := lapse.LogBounds(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, resumed := range []string{"", "0", strconv.FormatUint(last, 10)} {
 		for _, byTime := range []bool{false, true} {
 			seq, soon := last+1, time.Now().Add(100*time.Millisecond).UTC().Truncate(time.Millisecond)
@@ -607,16 +558,12 @@ func TestFeedBeginsAtFrom(t *testing.T) {
 			feed := follow(t, s, "collection="+coll.Name()+"&from="+from, resumed)
 			for last < seq || time.Now().Before(soon) {
 				reply, err := lapse.Do(t.Context(), "document.upsert", coll.Name(), "a", []byte(`{}`))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				last = reply.Seq
 			}
 			put(t, coll, "a", `{}`)
 			var e client.Event
-			if err := json.Unmarshal([]byte(feed.next()), &e); err != nil {
-				t.Fatal(err)
-			}
+			check(t, json.Unmarshal([]byte(feed.next()), &e))
 			if e.Seq < seq && !byTime || e.Time.Before(soon) && byTime || feed.id != strconv.FormatUint(e.Seq, 10) {
 				t.Errorf("from %s after %q begins with id %s, event %d of %v", from, resumed, feed.id, e.Seq, e.Time)
 			}
@@ -632,17 +579,13 @@ func TestFeedsAreBounded(t *testing.T) {
 	for range 8 {
 		last = follow(t, s, "", "")
 	}
-	if response, text := send(t, s, "GET", "/api/feed", "", nil); response.StatusCode != 429 || !strings.Contains(text, "overloaded") {
-		t.Errorf("one too many: %d %s", response.StatusCode, text)
-	}
+	want(t, 429, "overloaded", s, "GET", "/api/feed", "", nil)
 	last.cancel()
 	for {
 		ctx, cancel := context.WithCancel(t.Context())
 		r, _ := http.NewRequestWithContext(ctx, "GET", s.URL+"/api/feed", nil)
 		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		cancel()
 		response.Body.Close()
 		if response.StatusCode == 200 {
@@ -667,13 +610,9 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 		close(cutOff)
 	}))
 	slow, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer slow.Close()
-	if err := slow.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
-		t.Fatal(err)
-	}
+	check(t, slow.(*net.TCPConn).SetReadBuffer(64<<10))
 	query := "collection=" + coll.Name() + "&type=DocumentCreated&from=1"
 	if _, err := io.WriteString(slow, "GET /api/feed?"+query+" HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -703,9 +642,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 // TestServerStops: the end of the server ends its feeds.
 func TestServerStops(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	stop := webserver.Serve(listener, console.New(t.Context(), lapse, console.Options{}), "console", slog.New(slog.DiscardHandler))
 	live := follow(t, &httptest.Server{URL: "http://" + listener.Addr().String()}, "", "")
 	stop()
@@ -718,9 +655,7 @@ func TestServerStops(t *testing.T) {
 
 func TestDatabaseNotServed(t *testing.T) {
 	other, err := client.Connect(lapse.Conn().ConnectedUrl(), client.WithDatabase("other"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer other.Close()
 	s := httptest.NewServer(console.New(t.Context(), other, console.Options{}))
 	defer s.Close()

@@ -35,26 +35,14 @@ func TestImport(t *testing.T) {
 		}
 	}
 	for query, code := range map[string]int{"&op=delete": 400, "&id=x": 400, "&dryRun=perhaps": 400, "&more=1": 400, "&id=/a&id=/b": 400} {
-		if response, text := send(t, s, "POST", post(query), `{"id":"a"}`, nil); response.StatusCode != code || !strings.Contains(text, `"error":"bad_request"`) {
-			t.Errorf("%s: %d %s", query, response.StatusCode, text)
-		}
+		want(t, code, `"error":"bad_request"`, s, "POST", post(query), `{"id":"a"}`, nil)
 	}
-	if response, _ := send(t, s, "GET", post(""), "", nil); response.StatusCode != http.StatusMethodNotAllowed {
-		t.Error("GET:", response.StatusCode)
-	}
-	if response, _ := send(t, s, "POST", "/api/import?collection=missing", `{"id":"a"}`, nil); response.StatusCode != 404 {
-		t.Error("no such collection:", response.StatusCode)
-	}
-	if response, _ := send(t, s, "POST", post(""), strings.Repeat("x", 3<<20+1), nil); response.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Error("too large:", response.StatusCode)
-	}
+	want(t, http.StatusMethodNotAllowed, "", s, "GET", post(""), "", nil)
+	want(t, 404, "", s, "POST", "/api/import?collection=missing", `{"id":"a"}`, nil)
+	want(t, http.StatusRequestEntityTooLarge, "", s, "POST", post(""), strings.Repeat("x", 3<<20+1), nil)
 	off := collection(t)
-	if response, text := send(t, s, "POST", "/api/import?expires=/end&collection="+off.Name(), `{"id":"a","end":4102444800}`, nil); response.StatusCode != 400 || !strings.Contains(text, "TTL is off") {
-		t.Error(response.StatusCode, text)
-	}
-	if response, text := send(t, start(t, console.Options{}), "POST", post("&dryRun=true"), lines, nil); response.StatusCode != 403 || !strings.Contains(text, "read_only") {
-		t.Error(response.StatusCode, text)
-	}
+	want(t, 400, "TTL is off", s, "POST", "/api/import?expires=/end&collection="+off.Name(), `{"id":"a","end":4102444800}`, nil)
+	want(t, 403, "read_only", start(t, console.Options{}), "POST", post("&dryRun=true"), lines, nil)
 }
 
 // TestImportOfBadLines: the refused lines in a reply are bounded, and the others counted.
@@ -83,9 +71,6 @@ func TestImportOfWrongFile(t *testing.T) {
 	s := start(t, console.Options{Write: true})
 	event := `{"seq":1,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","id":"a"}` + "\n"
 	for _, body := range []string{event, "[\n{}\n]", "id,total\na,5\n", "\x1F\x8B\x08"} {
-		response, text := send(t, s, "POST", "/api/import?collection="+coll.Name(), body, nil)
-		if response.StatusCode != 400 || !strings.Contains(text, "bad_request") {
-			t.Errorf("%.20q: %d %s", body, response.StatusCode, text)
-		}
+		want(t, 400, "bad_request", s, "POST", "/api/import?collection="+coll.Name(), body, nil)
 	}
 }

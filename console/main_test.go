@@ -67,9 +67,7 @@ func collection(t testing.TB, opts ...client.PropertyOption) *client.Collection 
 	test := strings.NewReplacer("/", "", "#", "").Replace(t.Name())
 	name := (rand.Text() + test + strings.Repeat("_", 64))[:64]
 	coll, err := lapse.CreateCollection(t.Context(), name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -81,6 +79,13 @@ func collection(t testing.TB, opts ...client.PropertyOption) *client.Collection 
 func put(t testing.TB, coll *client.Collection, id, body string) {
 	t.Helper()
 	if _, err := lapse.Do(t.Context(), "document.upsert", coll.Name(), id, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
