@@ -64,9 +64,7 @@ func TestFeedFromMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, begin := w.poll(all, "*")
 		w.create("a", "b")
-		if err := client.Delete(t.Context(), w.orders, "a"); err != nil {
-			t.Fatal(err)
-		}
+		check(t, client.Delete(t.Context(), w.orders, "a"))
 		w.create("c")
 		time.Sleep(2 * time.Second)
 		w.poll(all, begin) // reads the definition again, now with a reader
@@ -140,9 +138,7 @@ func TestFeedReaderEnds(t *testing.T) {
 		if len(names) != 1 {
 			t.Fatalf("the readers are %q", names)
 		}
-		if err := w.log.DeleteConsumer(t.Context(), names[0]); err != nil {
-			t.Fatal(err)
-		}
+		check(t, w.log.DeleteConsumer(t.Context(), names[0]))
 		next("b")
 		if names := w.consumers(); len(names) != 0 {
 			t.Errorf("a reader that failed is begun again at once: %q", names)
@@ -178,12 +174,8 @@ func TestFeedAfterRetention(t *testing.T) {
 		}
 		w.create(want...)
 		info, err := w.log.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.log.Purge(t.Context(), jetstream.WithPurgeSequence(info.State.LastSeq+1)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, w.log.Purge(t.Context(), jetstream.WithPurgeSequence(info.State.LastSeq+1)))
 		w.create("later")
 		var got []string
 		for after := ""; ; {
@@ -219,12 +211,8 @@ func TestFeedOfAnotherLog(t *testing.T) {
 		func() { g.want(204, "DELETE", "dbs/db", ""); g.want(201, "POST", "dbs", `{"id":"db"}`) },
 		func() {
 			clock := g.client.TestClock()
-			if err := clock.Drop(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := clock.Open(t.Context(), time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			check(t, clock.Drop(t.Context()))
+			check(t, clock.Open(t.Context(), time.Time{}))
 		},
 	} {
 		again()

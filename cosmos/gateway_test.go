@@ -65,9 +65,8 @@ func start(t testing.TB, with host.Cosmos) *gateway {
 	case r := <-ready:
 		g.url = r.Cosmos
 		var err error
-		if g.client, err = client.Connect(r.URL, client.WithDatabase("db")); err != nil {
-			t.Fatal(err)
-		}
+		g.client, err = client.Connect(r.URL, client.WithDatabase("db"))
+		check(t, err)
 		t.Cleanup(g.client.Close)
 	case err := <-ended:
 		ended <- nil
@@ -87,9 +86,7 @@ type answer struct {
 func (g *gateway) ask(method, path, body string, headers ...string) answer {
 	g.Helper()
 	r, err := http.NewRequest(method, g.url+"/"+path, strings.NewReader(body))
-	if err != nil {
-		g.Fatal(err)
-	}
+	check(g, err)
 	g.sign(r)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
@@ -101,14 +98,10 @@ func (g *gateway) ask(method, path, body string, headers ...string) answer {
 		}
 	}
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		g.Fatal(err)
-	}
+	check(g, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		g.Fatal(err)
-	}
+	check(g, err)
 	return answer{response, string(text)}
 }
 
@@ -170,9 +163,7 @@ func (g *gateway) query(container, query, size string, between func()) (pages []
 		a := g.want(200, "POST", "dbs/db/colls/"+container+"/docs", string(body), "Content-Type", "application/query+json", "x-ms-documentdb-partitionkeyrangeid", "0",
 			"x-ms-max-item-count", size, "x-ms-continuation", token)
 		var page struct{ Documents []json.RawMessage }
-		if err := json.Unmarshal([]byte(a.text), &page); err != nil {
-			g.Fatal(err)
-		}
+		check(g, json.Unmarshal([]byte(a.text), &page))
 		var rows []string
 		for _, row := range page.Documents {
 			rows = append(rows, string(row))
@@ -314,18 +305,14 @@ func TestBothWorlds(t *testing.T) {
 	g.advance(60)
 	g.want(404, "GET", "dbs/db/colls/orders/docs/SO05", "", of(`["C1"]`)...)
 	for e, err := range g.client.Changes(t.Context(), client.FromStart(), client.OfType(client.DocumentExpired)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if want := `{"total":1.50,"id":"C1:SO05","customerId":"C1","ttl":60}`; e.ID != "C1:SO05" || string(e.Body) != want {
 			t.Errorf("%s expired with %s", e.ID, e.Body)
 		}
 		break
 	}
 	orders, err := g.client.Collection(t.Context(), "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for id, customer := range map[string]string{"C1:mine": "C1", "C2:not": "C1", "plain": "C1"} {
 		if _, err := client.Create(t.Context(), orders, id, map[string]string{"customerId": customer}); err != nil {
 			t.Fatal(err)
@@ -354,9 +341,7 @@ func TestBothWorlds(t *testing.T) {
 	if pages := g.query("orders", "SELECT VALUE COUNT(1) FROM c", "10", nil); fmt.Sprint(pages) != `[[1]]` {
 		t.Error(pages)
 	}
-	if err := client.Hold(t.Context(), orders, "C1:mine", "audit"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.Hold(t.Context(), orders, "C1:mine", "audit"))
 	g.want(423, "DELETE", "dbs/db/colls/orders/docs/mine", "", of(`["C1"]`)...)
 }
 
@@ -373,9 +358,7 @@ func TestTrace(t *testing.T) {
 	g.want(201, "POST", "dbs/db/colls/orders/docs", `{"id":"a"}`, append(of(`["a"]`), "traceparent", parent+", "+parent)...)
 	var got []string
 	for e, err := range g.client.Changes(t.Context(), client.FromStart(), client.UntilNow(), client.InCollection("orders")) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		traced := e.Schema().Trace
 		got = append(got, e.Type.String()+" "+strings.ReplaceAll(traced.Parent, parent, "…")+" "+traced.State)
 	}
@@ -454,9 +437,7 @@ func TestPagesAcrossDeadlines(t *testing.T) {
 // TestPageNamesFunctions: the functions that the page names are served.
 func TestPageNamesFunctions(t *testing.T) {
 	page, err := os.ReadFile("../docs/cosmos.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, table, _ := strings.Cut(string(page), "\n| strings |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	names := regexp.MustCompile("`([A-Z][A-Z0-9_]+)`").FindAllStringSubmatch(strings.Replace(table, "`STATIC`", "", 1), -1)
@@ -641,9 +622,7 @@ func TestClock(t *testing.T) {
 	}
 	g.want(201, "POST", "dbs", `{"id":"later"}`)
 	later, err := client.New(g.client.Conn(), client.WithDatabase("later"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if at, err := later.TestClock().Now(t.Context()); err != nil || at.Unix() != begin+10 {
 		t.Errorf("it begins at %v, %v", at, err)
 	}

@@ -30,9 +30,7 @@ func TestUnreadable(t *testing.T) {
 		if err == nil {
 			err = nc.Flush()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		answer := w.ask("POST", `{"id":"a","k":"v"}`, append(of(`["v"]`), "x-ms-documentdb-is-upsert", "true")...)
 		close(asked)
 		var ops []string

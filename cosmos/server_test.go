@@ -24,13 +24,9 @@ import (
 func serve(t *testing.T, a cosmos.Address) *cosmos.Server {
 	t.Helper()
 	g, err := cosmos.New(cosmos.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s, err := a.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(s.Serve(g, slog.New(slog.DiscardHandler)))
 	return s
 }
@@ -39,9 +35,7 @@ func serve(t *testing.T, a cosmos.Address) *cosmos.Server {
 func port(t *testing.T, s *cosmos.Server) string {
 	t.Helper()
 	u, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return u.Port()
 }
 
@@ -88,9 +82,7 @@ func TestReload(t *testing.T) {
 	present := func(serial int64) {
 		t.Helper()
 		conn, err := tls.Dial("tcp", net.JoinHostPort("127.0.0.1", port(t, s)), &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		defer conn.Close()
 		if got := conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(); got != serial {
 			t.Errorf("certificate %d, want %d", got, serial)
@@ -104,9 +96,7 @@ func TestReload(t *testing.T) {
 	}
 	present(1)
 	write(t, a.KeyFile, key)
-	if err := s.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Reload())
 	present(2)
 	if out, err := os.ReadFile(a.CertOut); err != nil || !bytes.Equal(out, second) {
 		t.Errorf("--cosmos-cert-out has %s, %v", out, err)
@@ -114,12 +104,8 @@ func TestReload(t *testing.T) {
 	third, key := harness.Certificate(t, 3)
 	write(t, a.CertFile, third)
 	write(t, a.KeyFile, key)
-	if err := os.Remove(a.CertOut); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(a.CertOut, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(a.CertOut))
+	check(t, os.Mkdir(a.CertOut, 0o700))
 	if err := s.Reload(); err == nil {
 		t.Error("a certificate that clients cannot read is used")
 	}
@@ -128,9 +114,7 @@ func TestReload(t *testing.T) {
 
 func write(t *testing.T, file string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, text, 0o600))
 }
 
 // TestCreatesNoDatabase: where databases are kept, creating one that the gateway does not reach
@@ -140,9 +124,7 @@ func TestCreatesNoDatabase(t *testing.T) {
 		Connect:   func(string) (*client.Client, func(), error) { return nil, nil, client.ErrDatabaseNotFound },
 		Databases: func(context.Context) ([]string, error) { return nil, nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	r := httptest.NewRequest(http.MethodPost, "http://localhost/dbs", strings.NewReader(`{"id":"other"}`))
 	r.Header.Set("Authorization", url.QueryEscape("type=aad&ver=1.0&sig=a"))
 	w := httptest.NewRecorder()

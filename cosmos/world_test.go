@@ -36,20 +36,15 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 			c, err := client.New(w.nc, client.WithDatabase(database))
 			return c, func() {}, err
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		defer w.gateway.Close()
-		if w.orders, err = w.client.CreateCollection(t.Context(), "orders", client.TTLPerDocument()); err != nil {
-			t.Fatal(err)
-		}
+		w.orders, err = w.client.CreateCollection(t.Context(), "orders", client.TTLPerDocument())
+		check(t, err)
 		js, err := jetstream.New(s.Connect(t))
 		if err == nil {
 			w.log, err = js.Stream(t.Context(), "LAPSE_main")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		test(t, w)
 	})
 }
@@ -80,4 +75,11 @@ func (w *world) send(method string, body io.Reader, headers ...string) *httptest
 	answer := httptest.NewRecorder()
 	w.gateway.ServeHTTP(answer, r)
 	return answer
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
