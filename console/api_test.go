@@ -270,15 +270,6 @@ func TestPagesHaveStrictHeaders(t *testing.T) {
 	}
 }
 
-// TestPrefix: the prefix of a console without its slash leads to the console.
-func TestPrefix(t *testing.T) {
-	s := host(t, http.StripPrefix("/some/prefix", console.New(t.Context(), lapse, console.Options{})))
-	response, text := send(t, s, "GET", "/some/prefix", "", nil)
-	if got := response.Request.URL.Path; got != "/some/prefix/" || !strings.Contains(text, `src="app.js"`) {
-		t.Errorf("%s: %s", got, text)
-	}
-}
-
 // TestSeveralDatabases: each database has its console, which names the others; an unknown one
 // is a 404 with the list, unless that takes a token.
 func TestSeveralDatabases(t *testing.T) {

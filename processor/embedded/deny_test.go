@@ -30,10 +30,9 @@ func testRefusedRequests(t *testing.T, f *fixture) {
 	replies, err := f.client.SubscribeSync(f.client.NewInbox())
 	check(t, err)
 	steal := fmt.Sprintf(`{"stream_name":%q,"config":{"name":"thief","deliver_subject":"_INBOX.x","ack_policy":"none"}}`, muts)
-	for _, r := range []struct{ subject, body string }{
-		// The log.
+	type request struct{ subject, body string }
+	requests := []request{
 		{"lapse.main.events.x.DocumentCreated", `{}`},
-		// Streams.
 		{"$JS.API.STREAM.CREATE.X", `{"name":"X","subjects":["x.>"]}`},
 		{"$JS.API.STREAM.CREATE.X", `{"name":"X","subjects":["lapse.main.events.>"]}`},
 		{"$JS.API.STREAM.CREATE.X", `{"name":"X","sources":[{"name":"LAPSE_main"}]}`},
@@ -43,44 +42,35 @@ func testRefusedRequests(t *testing.T, f *fixture) {
 		{"$JS.API.STREAM.CREATE.OBJ_files", `{"name":"OBJ_files","subjects":["$O.files.>"]}`},
 		{"$JS.API.STREAM.UPDATE." + log, `{"name":"LAPSE_main","subjects":["lapse.main.events.>"]}`},
 		{"$JS.API.STREAM.UPDATE." + muts, `{"name":"LAPSE_main_MUTATIONS","subjects":["x.>"]}`},
-		{"$JS.API.STREAM.DELETE." + log, ``},
-		{"$JS.API.STREAM.DELETE." + muts, ``},
-		{"$JS.API.STREAM.PURGE." + log, ``},
-		{"$JS.API.STREAM.PURGE." + muts, ``},
-		{"$JS.API.STREAM.INFO.KV_LAPSE_main_LEASE", ``},
-		{"$JS.API.STREAM.INFO.X", ``},
 		{"$JS.API.STREAM.SNAPSHOT." + log, `{"deliver_subject":"_INBOX.x"}`},
 		{"$JS.API.STREAM.RESTORE.X", `{"config":{"name":"X"},"state":{}}`},
 		{"$JS.API.STREAM.MSG.GET." + muts, `{"seq":1}`},
 		{"$JS.API.STREAM.MSG.DELETE." + log, `{"seq":1}`},
 		{"$JS.API.STREAM.MSG.DELETE." + muts, `{"seq":1}`},
 		{"$JS.API.STREAM.PEER.REMOVE." + log, `{"peer":"x"}`},
-		{"$JS.API.STREAM.LEADER.STEPDOWN." + log, ``},
 		{"$JS.API.DIRECT.GET." + log, `{"seq":1}`},
 		{"$JS.API.DIRECT.GET." + muts, `{"seq":1}`},
-		{"$JS.API.DIRECT.GET." + log + "." + allEvents[0], ``},
-		// Consumers of others.
 		{"$JS.API.CONSUMER.CREATE." + muts, steal},
 		{"$JS.API.CONSUMER.CREATE." + muts + ".thief", steal},
 		{"$JS.API.CONSUMER.DURABLE.CREATE." + muts + ".thief", steal},
-		{"$JS.API.CONSUMER.INFO." + muts + ".writer", ``},
-		{"$JS.API.CONSUMER.DELETE." + muts + ".writer", ``},
-		{"$JS.API.CONSUMER.NAMES." + muts, ``},
-		{"$JS.API.CONSUMER.LIST." + muts, ``},
 		{"$JS.API.CONSUMER.MSG.NEXT." + muts + ".writer", `1`},
 		{"$JS.API.CONSUMER.PAUSE." + server, `{"pause_until":"2100-01-01T00:00:00Z"}`},
 		{"$JS.API.CONSUMER.RESET." + server, `{"seq":1}`},
-		{"$JS.API.CONSUMER.DELETE." + server, ``},
 		{"$JS.API.CONSUMER.MSG.NEXT." + server, `1`},
 		{"$JS.API.CONSUMER.PAUSE." + muts + ".writer", `{"pause_until":"2100-01-01T00:00:00Z"}`},
-		{"$JS.API.CONSUMER.LEADER.STEPDOWN." + log + ".standby", ``},
-		// The server.
-		{"$JS.API.META.LEADER.STEPDOWN", ``},
 		{"$JS.API.SERVER.REMOVE", `{"peer":"x"}`},
-		{"$JS.API.ACCOUNT.PURGE.LAPSE", ``},
-		{"$KV.lease.writer", ``},
-		{"$O.files.C.x", ``},
+	}
+	for _, subject := range []string{
+		"$JS.API.STREAM.DELETE." + log, "$JS.API.STREAM.DELETE." + muts, "$JS.API.STREAM.PURGE." + log, "$JS.API.STREAM.PURGE." + muts,
+		"$JS.API.STREAM.INFO.KV_LAPSE_main_LEASE", "$JS.API.STREAM.INFO.X", "$JS.API.STREAM.LEADER.STEPDOWN." + log,
+		"$JS.API.DIRECT.GET." + log + "." + allEvents[0], "$JS.API.CONSUMER.INFO." + muts + ".writer", "$JS.API.CONSUMER.DELETE." + muts + ".writer",
+		"$JS.API.CONSUMER.NAMES." + muts, "$JS.API.CONSUMER.LIST." + muts, "$JS.API.CONSUMER.DELETE." + server,
+		"$JS.API.CONSUMER.LEADER.STEPDOWN." + log + ".standby", "$JS.API.META.LEADER.STEPDOWN", "$JS.API.ACCOUNT.PURGE.LAPSE", "$KV.lease.writer",
+		"$O.files.C.x",
 	} {
+		requests = append(requests, request{subject, ""})
+	}
+	for _, r := range requests {
 		check(t, f.client.PublishRequest(r.subject, replies.Subject, []byte(r.body)))
 		m, err := replies.NextMsg(patience)
 		if err != nil {

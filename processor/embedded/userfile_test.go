@@ -33,118 +33,111 @@ func TestRefusedFiles(t *testing.T) {
 	t.Setenv("EMPTY", "")
 	t.Setenv("NUMBER", "7777")
 	const certificate = "tls {\n cert_file: CERT\n key_file: KEY\n}"
-	for text, want := range map[string]string{
-		"\ncluster {\n port: 6222\n}":   "FILE:2: cluster: ",
-		"gateway {}":                    "FILE:1: gateway: ",
-		"\n\nstore_dir: x":              "FILE:3: store_dir: give --store-dir",
-		"jetstream: enabled":            "FILE:1: jetstream: give --store-dir",
-		"jetstream {\n store_dir: x\n}": "FILE:1: jetstream: give --store-dir",
-		"operator: x":                   "FILE:1: operator: ",
-		"authorization {\n user: a\n}":  "FILE:1: authorization: put users into an account",
-		"Authorization {\n user: a\n}":  "FILE:1: Authorization: put users into an account",
-		"listen: 0.0.0.0:4222":          "FILE:1: listen: give --listen",
-		"system_account: X":             "FILE:1: system_account: leave it out",
-		"mqtt {\n port: 1883\n}":        "FILE:1: mqtt: leave it out",
-		"max_payload: 1":                "FILE:1: max_payload: leave it out",
-		"what: is\nthis":                "FILE: ",
-		"a {\n b: [\n":                  "FILE:",
-		"x: $NO_SUCH_VARIABLE_IS_SET":   "variable reference for 'NO_SUCH_VARIABLE_IS_SET' on line 1",
-		"include none.conf":             "none.conf",
-		"accounts: [A]":                 "FILE:1: accounts: use NAME { … }",
-		"accounts {\n LAPSE {}\n}":      "FILE:2: account LAPSE: ",
-		"accounts {\n\n clients {}\n}":  "FILE:3: account clients: ",
-		"accounts {\n SYS {}\n}":        "FILE:2: account SYS: ",
-		"accounts {\n \"$SYS\" {}\n}":   "FILE:2: account $SYS: ",
-		"accounts {\n A { users: [\n {user: client, password: x}\n] }\n}":                             "FILE:3: user client: ",
-		"accounts {\n A { users: [\n {nkey: " + operator + "}\n] }\n}":                                "FILE:3: user " + operator + ": ",
-		"accounts {\n A { jetstream {\n max_mem: 200MB\n} }\n B { jetstream {\n memory: 100M\n} }\n}": "FILE:6: account B: memory: at most 58720256 bytes remain",
-		"accounts {\n A { users: [\n {user: a}\n] }\n}":                                               "FILE:3: user a: the password is empty",
-		"accounts {\n A { users: [\n {user: a, password: $EMPTY}\n] }\n}":                             "FILE:3: user a: the password is empty",
-		"accounts {\n A { users: [\n {user: a, password: 7777}\n] }\n}":                               "FILE:3: password: put it in quotes",
-		"accounts {\n A { users: [\n {user: a, password: $NUMBER}\n] }\n}":                            "FILE:3: password: put it in quotes",
-		"accounts {\n A { user: x }\n}":                                                               `FILE:2: unknown field "user"`,
-		"tls {\n cert_file: none.pem\n key_file: none.pem\n}":                                         "FILE:1: ",
-		"http: nowhere:x":                                       "FILE:1: ",
-		"no_auth_user: client":                                  "FILE:1: no_auth_user: unknown user client: name a user of this file",
-		"no_auth_user: processor":                               "FILE:1: no_auth_user: unknown user processor",
-		"no_auth_user: " + operator:                             "FILE:1: no_auth_user: unknown user " + operator,
-		"no_auth_user: nobody":                                  "FILE:1: no_auth_user: unknown user nobody",
-		"\nwebsocket {\n port: 1\n}":                            "FILE:2: websocket requires TLS",
-		"\nhttp: 8222\n" + imports():                            "FILE:2: http: others can connect to 0.0.0.0:8222",
-		"http: \"[::]:8222\"":                                   "FILE:1: http: others can connect to [::]:8222",
-		"https: 192.0.2.1:1\n" + certificate:                    "FILE:1: https: others",
-		"http: 127.0.0.1:1\nhttps: 127.0.0.1:1\n" + certificate: "FILE:2: https: leave out http",
-		"https: 127.0.0.1:1":                                    "FILE:1: https: give tls",
-		"websocket {\n port: 1\n no_tls: true\n}":               "FILE:1: websocket: others can connect to 0.0.0.0:1",
-		"accounts {\n A { users: [{user: a, password: b}], exports: [{service: x}] }\n B { users: [{user: a, password: b}] }\n}": "Duplicate user",
-		"websocket {\n port: 1\n no_tls: true\n no_auth_user: client\n}":                                                         "FILE:1: websocket: no_auth_user: unknown user client",
-		"leafnodes {\n port: 7422\n}": "FILE:1: leafnodes: without users",
-		"\nleafnodes {\n port: 7422, authorization { user: x, password: y, account: CLIENTS }\n}":          "FILE:2: leafnodes: name an account of this file",
-		"leafnodes {\n port: 7422, authorization { users: [{ user: x, password: y, account: LAPSE }] }\n}": "FILE:1: leafnodes: name an account of this file",
-		"leafnodes {\n remotes: [{url: \"nats://n1\", account: CLIENTS}]\n}":                               "FILE:1: leafnodes: name an account of this file",
-		// An account of NATS sees the requests of all others.
-		"leafnodes {\n port: 7422, authorization { user: x, password: y, account: \"$SYS\" }\n}":                       "FILE:1: leafnodes: name an account of this file",
-		"leafnodes {\n port: 7422, authorization { user: x, password: y }\n}":                                          "FILE:1: leafnodes: name an account of this file",
-		"leafnodes {\n remotes: [{url: \"nats://n1\", account: \"$SYS\"}]\n}":                                          "FILE:1: leafnodes: name an account of this file",
-		"leafnodes {\n port: 1, authorization { user: x, account: APP }\n}\n" + imports():                              "FILE:1: leafnodes: a password is empty",
-		"leafnodes {\n port: 1, authorization { users: [{user: x, password: $EMPTY, account: APP}] }\n}\n" + imports(): "FILE:1: leafnodes: a password is empty",
-		"leafnodes {\n remotes: [{url: \"nats://n1\"}]\n}":                                                             "FILE:1: leafnodes: name an account of this file",
-		"no_auth_user: a\nleafnodes {\n port: 7422\n}\n" + imports():                                                   "FILE:2: leafnodes: others can connect to 0.0.0.0:7422",
-		"no_auth_user: a\nwebsocket {\n port: 1, no_tls: true\n}\n" + imports():                                        "FILE:2: websocket: others can connect to 0.0.0.0:1",
-		"websocket {\n port: 1, no_tls: true, no_auth_user: a\n}\n" + imports():                                        "FILE:1: websocket: others can connect to 0.0.0.0:1",
-		"tls {\n cert_file: CERT\n key_file: KEY\n ca_file: CERT\n verify_and_map: true\n}":                            "FILE:1: tls: verify_and_map",
+	refused := map[string][]string{ // what is refused, by what the error says
+		"FILE:2: cluster: ":                                          {"\ncluster {\n port: 6222\n}"},
+		"FILE:1: gateway: ":                                          {"gateway {}"},
+		"FILE:3: store_dir: give --store-dir":                        {"\n\nstore_dir: x"},
+		"FILE:1: jetstream: give --store-dir":                        {"jetstream: enabled", "jetstream {\n store_dir: x\n}"},
+		"FILE:1: operator: ":                                         {"operator: x"},
+		"FILE:1: authorization: put users into an account":           {"authorization {\n user: a\n}"},
+		"FILE:1: Authorization: put users into an account":           {"Authorization {\n user: a\n}"},
+		"FILE:1: listen: give --listen":                              {"listen: 0.0.0.0:4222"},
+		"FILE:1: system_account: leave it out":                       {"system_account: X"},
+		"FILE:1: mqtt: leave it out":                                 {"mqtt {\n port: 1883\n}"},
+		"FILE:1: max_payload: leave it out":                          {"max_payload: 1"},
+		"FILE: ":                                                     {"what: is\nthis"},
+		"FILE:":                                                      {"a {\n b: [\n"},
+		"variable reference for 'NO_SUCH_VARIABLE_IS_SET' on line 1": {"x: $NO_SUCH_VARIABLE_IS_SET"},
+		"none.conf":                                                  {"include none.conf"},
+		"FILE:1: accounts: use NAME { … }":                           {"accounts: [A]"},
+		"FILE:2: account LAPSE: ":                                    {"accounts {\n LAPSE {}\n}"},
+		"FILE:3: account clients: ":                                  {"accounts {\n\n clients {}\n}"},
+		"FILE:2: account SYS: ":                                      {"accounts {\n SYS {}\n}"},
+		"FILE:2: account $SYS: ":                                     {"accounts {\n \"$SYS\" {}\n}"},
+		"FILE:3: user client: ":                                      {"accounts {\n A { users: [\n {user: client, password: x}\n] }\n}"},
+		"FILE:3: user " + operator + ": ":                            {"accounts {\n A { users: [\n {nkey: " + operator + "}\n] }\n}"},
+		"FILE:6: account B: memory: at most 58720256 bytes remain":   {"accounts {\n A { jetstream {\n max_mem: 200MB\n} }\n B { jetstream {\n memory: 100M\n} }\n}"},
+		"FILE:3: user a: the password is empty":                      {"accounts {\n A { users: [\n {user: a}\n] }\n}", "accounts {\n A { users: [\n {user: a, password: $EMPTY}\n] }\n}"},
+		"FILE:3: password: put it in quotes":                         {"accounts {\n A { users: [\n {user: a, password: 7777}\n] }\n}", "accounts {\n A { users: [\n {user: a, password: $NUMBER}\n] }\n}"},
+		`FILE:2: unknown field "user"`:                               {"accounts {\n A { user: x }\n}"},
+		"FILE:1: ":                                                   {"tls {\n cert_file: none.pem\n key_file: none.pem\n}", "http: nowhere:x"},
+		"FILE:1: no_auth_user: unknown user client: name a user of this file": {"no_auth_user: client"},
+		"FILE:1: no_auth_user: unknown user processor":                        {"no_auth_user: processor"},
+		"FILE:1: no_auth_user: unknown user " + operator:                      {"no_auth_user: " + operator},
+		"FILE:1: no_auth_user: unknown user nobody":                           {"no_auth_user: nobody"},
+		"FILE:2: websocket requires TLS":                                      {"\nwebsocket {\n port: 1\n}"},
+		"FILE:2: http: others can connect to 0.0.0.0:8222":                    {"\nhttp: 8222\n" + imports()},
+		"FILE:1: http: others can connect to [::]:8222":                       {"http: \"[::]:8222\""},
+		"FILE:1: https: others":                                               {"https: 192.0.2.1:1\n" + certificate},
+		"FILE:2: https: leave out http":                                       {"http: 127.0.0.1:1\nhttps: 127.0.0.1:1\n" + certificate},
+		"FILE:1: https: give tls":                                             {"https: 127.0.0.1:1"},
+		"FILE:1: websocket: others can connect to 0.0.0.0:1":                  {"websocket {\n port: 1\n no_tls: true\n}", "websocket {\n port: 1, no_tls: true, no_auth_user: a\n}\n" + imports()},
+		"Duplicate user": {"accounts {\n A { users: [{user: a, password: b}], exports: [{service: x}] }\n B { users: [{user: a, password: b}] }\n}"},
+		"FILE:1: websocket: no_auth_user: unknown user client": {"websocket {\n port: 1\n no_tls: true\n no_auth_user: client\n}"},
+		"FILE:1: leafnodes: without users":                     {"leafnodes {\n port: 7422\n}"},
+		"FILE:2: leafnodes: name an account of this file":      {"\nleafnodes {\n port: 7422, authorization { user: x, password: y, account: CLIENTS }\n}"},
+		"FILE:1: leafnodes: name an account of this file": {
+			"leafnodes {\n port: 7422, authorization { users: [{ user: x, password: y, account: LAPSE }] }\n}",
+			"leafnodes {\n remotes: [{url: \"nats://n1\", account: CLIENTS}]\n}", "leafnodes {\n port: 7422, authorization { user: x, password: y, account: \"$SYS\" }\n}",
+			"leafnodes {\n port: 7422, authorization { user: x, password: y }\n}", "leafnodes {\n remotes: [{url: \"nats://n1\", account: \"$SYS\"}]\n}",
+			"leafnodes {\n remotes: [{url: \"nats://n1\"}]\n}",
+		},
+		"FILE:1: leafnodes: a password is empty": {
+			"leafnodes {\n port: 1, authorization { user: x, account: APP }\n}\n" + imports(),
+			"leafnodes {\n port: 1, authorization { users: [{user: x, password: $EMPTY, account: APP}] }\n}\n" + imports(),
+		},
+		"FILE:2: leafnodes: others can connect to 0.0.0.0:7422": {"no_auth_user: a\nleafnodes {\n port: 7422\n}\n" + imports()},
+		"FILE:2: websocket: others can connect to 0.0.0.0:1":    {"no_auth_user: a\nwebsocket {\n port: 1, no_tls: true\n}\n" + imports()},
+		"FILE:1: tls: verify_and_map":                           {"tls {\n cert_file: CERT\n key_file: KEY\n ca_file: CERT\n verify_and_map: true\n}"},
 
-		service("NONE", "x"):                                                    `FILE:5: account NONE: there is none to import from`,
-		service("CLIENTS", "$JS.API.>"):                                         "FILE:5: account APP: service $JS.API.> of CLIENTS: lapse does not export this",
-		service("CLIENTS", "$JS.API.INFO"):                                      "$JS.API.INFO",
-		service("CLIENTS", "$JS.API.STREAM.>"):                                  "$JS.API.STREAM.>",
-		service("CLIENTS", "$JS.API.STREAM.DELETE.LAPSE_main"):                  "STREAM.DELETE",
-		service("CLIENTS", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.billing"):      "MSG.NEXT",
-		service("CLIENTS", "$JS.API.STREAM.INFO.LAPSE_main_MUTATIONS"):          "MUTATIONS",
-		service("CLIENTS", "$JS.API.STREAM.INFO.LAPSE_other"):                   "LAPSE_other",
-		service("CLIENTS", "lapse.other.api.>"):                                 "lapse.other.api.>",
-		service("CLIENTS", "lapse.>"):                                           "lapse.>",
-		service("CLIENTS", ">"):                                                 "service >",
-		service("CLIENTS", "$SRV.>"):                                            "$SRV.>",
-		service("CLIENTS", ""):                                                  `"" is no subject`,
-		service("LAPSE", "$JS.API.INFO"):                                        "$JS.API.INFO",
-		service("LAPSE", "$JS.API.STREAM.INFO.LAPSE_main"):                      "STREAM.INFO",
-		service("LAPSE", "$JS.API.CONSUMER.CREATE.>"):                           "CONSUMER.CREATE",
-		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.*"):              "of one durable",
-		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.>"):              "of one durable",
-		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.a.b"):            "of one durable",
-		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.*.billing"):                 "of one durable",
-		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.lapse_server_x"): "of one durable",
-		service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT.LAPSE_main_MUTATIONS.x"):    "of one durable",
-		service("LAPSE", "lapse.main.mutations.>"):                              "lapse.main.mutations.>",
-		service("LAPSE", "lapse.main.append.>"):                                 "lapse.main.append.>",
-		imports("", `{STREAM: {Account: LAPSE, Subject: "_INBOX.>"}}`):          "FILE:6: account APP: stream _INBOX.> of LAPSE: import an inbox prefix",
-		imports(`{stream: {account: LAPSE, subject: "_INBOX.*.>"}}`):            "FILE:5: ",
-		imports(`{stream: {account: LAPSE, subject: "_INBOX.app"}}`):            "FILE:5: ",
-		imports(`{stream: {account: LAPSE, subject: "lapse.main.events.>"}}`):   "FILE:5: ",
-		imports(`{stream: {account: CLIENTS, subject: "_INBOX.app.>"}}`):        "FILE:5: ",
+		`FILE:5: account NONE: there is none to import from`: {service("NONE", "x")},
+		`"" is no subject`: {service("CLIENTS", "")},
+		"FILE:6: account APP: stream _INBOX.> of LAPSE: import an inbox prefix": {imports("", `{STREAM: {Account: LAPSE, Subject: "_INBOX.>"}}`)},
+	}
+	for account, subjects := range map[string]string{
+		"CLIENTS": "$JS.API.> $JS.API.INFO $JS.API.STREAM.> $JS.API.STREAM.DELETE.LAPSE_main $JS.API.CONSUMER.MSG.NEXT.LAPSE_main.billing $JS.API.STREAM.INFO.LAPSE_main_MUTATIONS $JS.API.STREAM.INFO.LAPSE_other lapse.other.api.> lapse.> > $SRV.>",
+		"LAPSE":   "$JS.API.INFO $JS.API.STREAM.INFO.LAPSE_main $JS.API.CONSUMER.CREATE.> lapse.main.mutations.> lapse.main.append.>",
 	} {
-		dir := t.TempDir()
-		file, store := filepath.Join(dir, "user.conf"), filepath.Join(dir, "data")
-		cert, key := writeCertificate(t, dir)
-		text = strings.NewReplacer("CERT", cert, "KEY", key).Replace(text)
-		check(t, os.WriteFile(file, []byte(text), 0o600))
-		listen := "127.0.0.1:-1"
-		if strings.Contains(want, "0.0.0.0:8222") {
-			listen = "0.0.0.0:-1" // where monitoring listens, too
+		for subject := range strings.FieldsSeq(subjects) {
+			refused["FILE:5: account APP: service "+subject+" of "+account] = []string{service(account, subject)}
 		}
-		s, err := embedded.Start(embedded.Options{StoreDir: store, Listen: listen, Databases: []schema.DatabaseName{db}, Config: file, Operator: operator, NoTLS: true})
-		if err == nil {
-			s.Shutdown()
-			t.Errorf("not refused: %s", text)
-			continue
+	}
+	for _, durable := range []string{"LAPSE_main.*", "LAPSE_main.>", "LAPSE_main.a.b", "*.billing", "LAPSE_main.lapse_server_x", "LAPSE_main_MUTATIONS.x"} {
+		refused["of one durable"] = append(refused["of one durable"], service("LAPSE", "$JS.API.CONSUMER.MSG.NEXT."+durable))
+	}
+	for _, stream := range []string{`account: LAPSE, subject: "_INBOX.*.>"`, `account: LAPSE, subject: "_INBOX.app"`, `account: LAPSE, subject: "lapse.main.events.>"`, `account: CLIENTS, subject: "_INBOX.app.>"`} {
+		refused["FILE:5: account APP: stream "] = append(refused["FILE:5: account APP: stream "], imports("{stream: {"+stream+"}}"))
+	}
+	for want, texts := range refused {
+		for _, text := range texts {
+			refuseFile(t, text, want)
 		}
-		if line := err.Error(); !strings.Contains(line, strings.ReplaceAll(want, "FILE", file)) || !strings.Contains(line, file) || strings.Contains(line, "\n") || !strings.Contains(line, "--nats-config") {
-			t.Errorf("%s\n%s\nwant %s", text, line, want)
-		}
-		if _, err := os.Stat(store); err == nil {
-			t.Errorf("%s\nthe store directory exists", text)
-		}
+	}
+}
+
+// refuseFile fails the test unless a configuration is refused, in one line that names the file.
+func refuseFile(t *testing.T, text, want string) {
+	t.Helper()
+	dir := t.TempDir()
+	file, store := filepath.Join(dir, "user.conf"), filepath.Join(dir, "data")
+	cert, key := writeCertificate(t, dir)
+	text = strings.NewReplacer("CERT", cert, "KEY", key).Replace(text)
+	check(t, os.WriteFile(file, []byte(text), 0o600))
+	listen := "127.0.0.1:-1"
+	if strings.Contains(want, "0.0.0.0:8222") {
+		listen = "0.0.0.0:-1" // where monitoring listens, too
+	}
+	s, err := embedded.Start(embedded.Options{StoreDir: store, Listen: listen, Databases: []schema.DatabaseName{db}, Config: file, Operator: operator, NoTLS: true})
+	if err == nil {
+		s.Shutdown()
+		t.Errorf("not refused: %s", text)
+		return
+	}
+	if line := err.Error(); !strings.Contains(line, strings.ReplaceAll(want, "FILE", file)) || !strings.Contains(line, file) || strings.Contains(line, "\n") || !strings.Contains(line, "--nats-config") {
+		t.Errorf("%s\n%s\nwant %s", text, line, want)
+	}
+	if _, err := os.Stat(store); err == nil {
+		t.Errorf("%s\nthe store directory exists", text)
 	}
 }
 
