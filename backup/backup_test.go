@@ -197,6 +197,9 @@ func TestInterrupted(t *testing.T) {
 	}
 
 	interrupted := filepath.Join(dir, db.LogStream(), "7.blk")
+	if err := backup.Unpack(strings.NewReader("cut"), dir); err == nil || !strings.Contains(err.Error(), "no tar of a backup") {
+		t.Errorf("a tar that is cut: %v", err)
+	}
 	s.check(nil, os.WriteFile(interrupted, nil, 0o600))
 	s.save(dir)
 	if _, err := os.Stat(interrupted); !errors.Is(err, os.ErrNotExist) {

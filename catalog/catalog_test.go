@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -105,6 +106,11 @@ func TestDelete(t *testing.T) {
 	}
 	if _, err := catalog.Delete(t.Context(), a.js, "a"); !errors.Is(err, catalog.ErrNone) {
 		t.Errorf("again: %v", err)
+	}
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	if _, err := catalog.List(late, a.js); err == nil || !strings.Contains(err.Error(), "connect as the operator") {
+		t.Errorf("without an answer: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -109,10 +110,25 @@ func TestPostReplies(t *testing.T) {
 				if err != nil && (strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "token")) {
 					t.Errorf("it shows a secret: %v", err)
 				}
+				if failures := count(t, o.Metrics.failures); (failures == 1) != (err != nil) {
+					t.Errorf("%v failures are counted", failures)
+				}
 				time.Sleep(time.Hour) // the endpoint ends
 			})
 		})
 	}
+}
+
+// count returns the value of a counter.
+func count(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families[0].GetMetric()[0].GetCounter().GetValue()
 }
 
 // TestEndOfTries: a try goes on for EndTimeout after the end of Run, and no longer.
@@ -140,6 +156,20 @@ func TestNewPost(t *testing.T) {
 	for _, address := range []string{"", "hooks", "ftp://a/hunter2", "https://", "https:///hunter2", "http://shop:hunter2#x@a", "http://a:hunter2/", "unix:///hunter2", "https://a/\x7fhunter2", "https://a/#hunter2"} {
 		if _, err := NewPost(address, "main", ""); err != ErrURL {
 			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
+// TestSignature: a request is signed if there is a secret.
+func TestSignature(t *testing.T) {
+	for secret, want := range map[string]string{"": "", "s": "t=7,v1="} {
+		p, err := NewPost("http://hooks.example.net", "main", secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, headers, err := p.request(anEvent(t), time.Unix(7, 0))
+		if got := headers.Get("Lapse-Signature"); err != nil || !strings.HasPrefix(got, want) || (got == "") != (secret == "") {
+			t.Errorf("%q: signature %q, %v", secret, got, err)
 		}
 	}
 }
