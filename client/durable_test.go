@@ -124,8 +124,7 @@ func TestDurableCreationReplyLost(t *testing.T) {
 		}
 		_ = s.nc.PublishRequest("$JS.API"+strings.TrimPrefix(m.Subject, prefix), reply, m.Data)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := patient(t)
 	c, err := client.New(s.nc, client.APIPrefix(prefix), client.WithTimeout(3*time.Second))
 	check(t, err)
 	for e, err := range c.Changes(ctx, client.Durable("d"), client.FromStart(), client.UntilSeq(1)) {
@@ -312,5 +311,11 @@ func TestDurableOfEarlierRelease(t *testing.T) {
 	}
 	if got := read(t, c, 0, client.Durable("d"), client.AckWait(30*time.Second), client.UntilNow()); got != "1 DocumentCreated orders/a, 2 DocumentCreated orders/b" {
 		t.Error(got)
+	}
+	must(t)(s.js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{Durable: "theirs", AckPolicy: jetstream.AckAllPolicy, MaxAckPending: 1}))
+	for _, err := range c.Changes(t.Context(), client.Durable("theirs")) {
+		if !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("another program's: %v", err)
+		}
 	}
 }

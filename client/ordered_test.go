@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,8 +22,7 @@ func TestPushedSurvivesItsConsumer(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t).log()
 	s.created("orders", "a")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := patient(t)
 	var got []string
 	for e, err := range s.client(imported, often).Changes(ctx, client.FromStart()) {
 		check(t, err)

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -65,8 +64,7 @@ func TestReplicaLags(t *testing.T) {
 		read := func(wait time.Duration, visit func(n int), choice ...client.FeedOption) (n int, last error) {
 			c, err := client.New(replica.connect("lapse"), api, client.WithTimeout(patience), client.Standstill(wait))
 			check(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
+			ctx := patient(t)
 			errs := failures(c.Log(ctx))
 			if choice != nil {
 				errs = failures(c.Changes(ctx, append(choice, client.UntilNow())...))

@@ -238,3 +238,10 @@ func must(t testing.TB) func(any, error) {
 		check(t, err)
 	}
 }
+
+// patient returns a context that ends after what should take less.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}

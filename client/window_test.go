@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -249,4 +251,26 @@ func (r *readerModel) inquire(m *consumerModel, connected bool) (delivery, bool)
 	}
 	r.inquiry = nil
 	return r.window.settle(q, r.isFirst, r.pendings)
+}
+
+// TestDurableGoesOnAfterStall: a reader of a durable without contact to the server for
+// long drops its messages and pulls again.
+func TestDurableGoesOnAfterStall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one := delivery{seq: 1}
+		d := &durable{
+			every: time.Second, wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
+			window: newWindow(true), confirmed: time.Now(),
+		}
+		d.window.add(one)
+		pulls := false
+		go func() { pulls = d.waitForSpace(t.Context(), 1) }()
+		time.Sleep(2*d.every + time.Millisecond)
+		go func() { _, _ = d.next(t.Context()) }()
+		synctest.Wait()
+		if !pulls {
+			t.Error("it waits for space, and has no message")
+		}
+	})
 }

@@ -55,6 +55,16 @@ func want(t *testing.T, code int, has string, s *httptest.Server, method, path, 
 	}
 }
 
+// read decodes the reply to a GET, and returns its text.
+func read(t *testing.T, s *httptest.Server, path string, into any) string {
+	t.Helper()
+	_, text := send(t, s, "GET", path, "", nil)
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatal(err, text)
+	}
+	return text
+}
+
 // TestBodiesPassUnchanged: a body reaches the database and returns byte for byte, even
 // where a browser's JSON parser would change it.
 func TestBodiesPassUnchanged(t *testing.T) {
@@ -358,10 +368,7 @@ func TestConsumersListed(t *testing.T) {
 	put(t, coll, "c", `{}`)
 	for began := time.Now(); ; {
 		var said struct{ Consumers []client.Consumer }
-		_, text := send(t, s, "GET", "/api/consumers", "", nil)
-		if err := json.Unmarshal([]byte(text), &said); err != nil {
-			t.Fatal(err, text)
-		}
+		text := read(t, s, "/api/consumers", &said)
 		i := slices.IndexFunc(said.Consumers, func(c client.Consumer) bool { return c.Name == name })
 		if i >= 0 && said.Consumers[i].Pending+uint64(said.Consumers[i].Unacked) == 2 && said.Consumers[i].LastAck != nil && !said.Consumers[i].Reader {
 			break
@@ -379,10 +386,7 @@ func TestSamples(t *testing.T) {
 		var said struct {
 			Samples []struct{ At, Seq, P99, Overdue int64 }
 		}
-		_, text := send(t, s, "GET", "/api/samples", "", nil)
-		if err := json.Unmarshal([]byte(text), &said); err != nil {
-			t.Fatal(err, text)
-		}
+		read(t, s, "/api/samples", &said)
 		if len(said.Samples) > 0 {
 			if first := said.Samples[0]; first.Seq == 0 || time.Since(time.UnixMilli(first.At)) > time.Minute {
 				t.Errorf("%+v", first)
@@ -417,10 +421,7 @@ func TestOutlook(t *testing.T) {
 		}
 		Forecasted, WithTTL int
 	}
-	_, text := send(t, s, "GET", "/api/outlook", "", nil)
-	if err := json.Unmarshal([]byte(text), &said); err != nil {
-		t.Fatal(err, text)
-	}
+	text := read(t, s, "/api/outlook", &said)
 	sum := int64(0)
 	for _, n := range said.Minutes {
 		sum += n
