@@ -90,9 +90,7 @@ func TestChangeCollection(t *testing.T) {
 	ctx := t.Context()
 	must(t)(c.CreateCollection(ctx, "changed", client.DefaultTTL(time.Hour), client.Indexing(client.Lazy), client.IncludePaths("/a"), client.PreviousImages(false), client.Metadata("owner", "shop")))
 	defer func() {
-		if err := c.DeleteCollection(ctx, "changed"); err != nil {
-			t.Error(err)
-		}
+		check(t, c.DeleteCollection(ctx, "changed"))
 	}()
 	var changes sync.WaitGroup
 	for _, change := range []client.PropertyOption{client.TTLPerDocument(), client.Indexing(client.Consistent), client.IncludePaths("/b"), client.PreviousImages(true), client.Metadata("a", "b")} {

@@ -39,9 +39,7 @@ func TestScenes(t *testing.T) {
 	url, stop, err := inprocess.ServeTest(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
 	check(t, err)
 	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		check(t, stop())
 	})
 	files, err := filepath.Glob(client.VectorDir + "scenes/*.json")
 	if err != nil || len(files) == 0 {

@@ -32,9 +32,7 @@ func TestWriteOptions(t *testing.T) {
 			return err
 		}, `{"operations":[{"op":"upsert","id":"a","body":{"total":0},"expireAt":1800000001},{"op":"patch","id":"b","body":{"total":0,"ttl":60},"ifMatch":"3"},{"op":"touch","id":"c","body":{"content":true,"minAge":1}}],"atomic":false}`, ""},
 	} {
-		if err := test.do(); err != nil {
-			t.Error(err)
-		}
+		check(t, test.do())
 		if m := s.last(); string(m.Data) != test.sent || m.Header.Get("Lapse-Expire-At") != test.expireAt {
 			t.Errorf("sent %v %s, want %s", m.Header, m.Data, test.sent)
 		}

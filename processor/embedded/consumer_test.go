@@ -270,9 +270,7 @@ func TestConsumerOlderThanLimits(t *testing.T) {
 	c := jetstream.ConsumerConfig{Durable: "old", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000}
 	must(t)(f.JS.CreateConsumer(ctx(t), log, c))
 	for range 2 {
-		if _, err := js.CreateOrUpdateConsumer(ctx(t), log, c); err != nil {
-			t.Error(err)
-		}
+		must(t)(js.CreateOrUpdateConsumer(ctx(t), log, c))
 	}
 }
 
@@ -323,20 +321,14 @@ func TestLimitOfConsumers(t *testing.T) {
 
 	// At the limit, creating an existing consumer finds it, and lapse can read on.
 	js := jetStream(t, f.client)
-	if _, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "app-0-1"}); err != nil {
-		t.Error(err)
-	}
-	if _, err := f.JS.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: schema.ServerConsumer + "x"}); err != nil {
-		t.Error(err)
-	}
+	must(t)(js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "app-0-1"}))
+	must(t)(f.JS.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: schema.ServerConsumer + "x"}))
 	// One removed makes room for one, which need not be durable.
 	for range gates {
 		names := namesOf(t, js)
 		check(t, js.DeleteConsumer(ctx(t), log, names[slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "app-1-") })]))
 	}
-	if _, err := js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{}); err != nil {
-		t.Error(err)
-	}
+	must(t)(js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{}))
 }
 
 // namesOf lists the consumers of the log as a client, page by page.

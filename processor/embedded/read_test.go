@@ -61,9 +61,7 @@ func readByStream(t *testing.T, nc *nats.Conn) {
 	for name := range buckets.Name() {
 		t.Error("bucket", name)
 	}
-	if err := buckets.Error(); err != nil {
-		t.Error(err)
-	}
+	check(t, buckets.Error())
 	for seq, subject := range allEvents {
 		if m, err := s.GetMsg(ctx(t), uint64(seq)+1); err != nil || m.Subject != subject {
 			t.Errorf("%+v, %v", m, err)

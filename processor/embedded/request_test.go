@@ -37,9 +37,7 @@ func TestStreamNamesAndInfo(t *testing.T) { newServers(t, testStreamNamesAndInfo
 
 func testStreamNamesAndInfo(t *testing.T, f *fixture) {
 	js := jetStream(t, f.client)
-	if _, err := js.AccountInfo(ctx(t)); err != nil {
-		t.Error(err)
-	}
+	must(t)(js.AccountInfo(ctx(t)))
 	for subject, stream := range map[string]string{db.Events() + ">": log, allEvents[0]: log, db.Mutations() + "document.create.a.b": muts, appendTo(">"): "", db.Append() + "*.>": ""} {
 		name, err := js.StreamNameBySubject(ctx(t), subject)
 		if name != stream || (err == nil) != (stream != "") {

@@ -148,9 +148,7 @@ func TestLeftovers(t *testing.T) {
 			t.Errorf("sync %t: has memory %t", sync, has)
 		}
 	}
-	if _, err := os.Stat(living.Memory()); err != nil {
-		t.Error(err)
-	}
+	must(t)(os.Stat(living.Memory()))
 }
 
 // TestStage: a staged batch is in memory and not on disk, and is removed soon after its

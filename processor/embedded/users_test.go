@@ -84,9 +84,7 @@ func TestUsersRefused(t *testing.T) {
 		{Users: app, Config: filepath.Join(dir, "tls.conf"), Listen: "0.0.0.0:-1"},
 	} {
 		o.StoreDir, o.Databases = filepath.Join(dir, "data"), []schema.DatabaseName{db}
-		if err := o.Check(); err != nil {
-			t.Error(err)
-		}
+		check(t, o.Check())
 	}
 }
 
@@ -94,9 +92,7 @@ func TestUsersRefused(t *testing.T) {
 func TestCredentialsDirectory(t *testing.T) {
 	u := users{t, t.TempDir()}
 	t.Setenv("CREDENTIALS_DIRECTORY", u.dir)
-	if _, err := embedded.ReadPassword(u.write("app", "a", 0o444)); err != nil {
-		t.Error(err)
-	}
+	must(t)(embedded.ReadPassword(u.write("app", "a", 0o444)))
 	if _, err := embedded.ReadPassword(users{t, t.TempDir()}.write("app", "a", 0o444)); err == nil {
 		t.Error("accepted elsewhere")
 	}

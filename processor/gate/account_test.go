@@ -101,9 +101,7 @@ func TestAccountConsumers(t *testing.T) {
 		t.Fatal(made, err)
 	}
 	for range 2 {
-		if _, err := js.CreateOrUpdateConsumer(ctx(t), log, billing); err != nil {
-			t.Error(err)
-		}
+		must(t)(js.CreateOrUpdateConsumer(ctx(t), log, billing))
 	}
 	c := billing
 	c.MaxAckPending, c.Metadata = 200, map[string]string{"team": "money", "lapse.account": "OTHER"}
@@ -120,12 +118,8 @@ func TestAccountConsumers(t *testing.T) {
 	if fmt.Sprint(names) != "[billing]" {
 		t.Error(names)
 	}
-	if _, err := js.PauseConsumer(ctx(t), log, "billing", time.Now().Add(time.Hour)); err != nil {
-		t.Error(err)
-	}
-	if err := js.DeleteConsumer(ctx(t), log, "billing"); err != nil {
-		t.Error(err)
-	}
+	must(t)(js.PauseConsumer(ctx(t), log, "billing", time.Now().Add(time.Hour)))
+	check(t, js.DeleteConsumer(ctx(t), log, "billing"))
 	if _, err := js.Consumer(ctx(t), log, "billing"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		t.Error(err)
 	}
@@ -174,16 +168,10 @@ func TestAccountsOwn(t *testing.T) {
 	}
 	edited := billing
 	edited.MaxDeliver = 3
-	if _, err := clients.UpdateConsumer(ctx(t), log, edited); err != nil {
-		t.Error(err)
-	}
+	must(t)(clients.UpdateConsumer(ctx(t), log, edited))
 	edited.MaxDeliver = 4
-	if _, err := app.UpdateConsumer(ctx(t), log, edited); err != nil {
-		t.Error(err)
-	}
-	if err := clients.DeleteConsumer(ctx(t), log, "billing"); err != nil {
-		t.Error(err)
-	}
+	must(t)(app.UpdateConsumer(ctx(t), log, edited))
+	check(t, clients.DeleteConsumer(ctx(t), log, "billing"))
 }
 
 // TestAccountLimit: one account has a part of the consumers of the log.
@@ -219,9 +207,7 @@ func TestAccountLimit(t *testing.T) {
 		t.Errorf("another account: %v", err)
 	}
 	check(t, app.DeleteConsumer(ctx(t), log, "app-1"))
-	if err := make(app, "one-more"); err != nil {
-		t.Error(err)
-	}
+	check(t, make(app, "one-more"))
 }
 
 // TestAccountRefused: what can't work for another account is refused at once, with what to
@@ -261,9 +247,7 @@ func TestAccountRefused(t *testing.T) {
 			t.Errorf("one message: %+v, %v", m, err)
 		}
 	}
-	if _, err := billing.Next(jetstream.FetchMaxWait(30 * time.Second)); err != nil {
-		t.Error(err)
-	}
+	must(t)(billing.Next(jetstream.FetchMaxWait(30 * time.Second)))
 }
 
 // TestAccountPush: messages are pushed to inboxes of the account, with flow control and

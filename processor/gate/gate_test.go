@@ -154,9 +154,7 @@ func TestClientsLostWhileOpening(t *testing.T) {
 		t.Fatal(err, lose.Load())
 	}
 	t.Cleanup(g.Close)
-	if _, err := connect(t, s, "clients").Request("$JS.API.STREAM.NAMES", nil, 30*time.Second); err != nil {
-		t.Error(err)
-	}
+	must(t)(connect(t, s, "clients").Request("$JS.API.STREAM.NAMES", nil, 30*time.Second))
 }
 
 // TestGateWithoutStreamsConnection: a gate without a connection to the streams leaves the requests to
