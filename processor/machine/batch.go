@@ -45,17 +45,17 @@ func (r *BatchRun) Rest() []schema.Operation { return r.Operations[r.next:] }
 // results would exceed the maximum reply, or whose events or reads would exceed
 // MaxBatchBytes, are refused and change nothing.
 //
-// The outcome is More when the work has reached a limit, which at least one operation may
+// The outcome is NeedTurn when the work has reached a limit, which at least one operation may
 // exceed. An atomic batch is decided in one piece, so its own limit is MaxAtomicWork. Its
 // events are the last pending ones, from First on, to be appended as one; if it fails it
-// leaves none. As with Decide, the outcome may also be Again or Recall.
+// leaves none. As with Decide, the outcome may also be NeedCommit or NeedLog.
 func (m *Machine) DecideBatch(now int64, run *BatchRun, work int) (o Outcome, err error) {
 	if run.Atomic {
 		o, err = m.decideAtomic(now, run)
 	} else {
 		o, err = m.decideOperations(now, run, work)
 	}
-	if o.Again || o.Recall || o.More || err != nil {
+	if o.Need != NoNeed || err != nil {
 		return o, err
 	}
 	return Outcome{Code: 200, Body: schema.AppendResults(nil, run.results), Seq: m.seq}, nil
@@ -68,7 +68,7 @@ func (m *Machine) decideAtomic(now int64, run *BatchRun) (o Outcome, err error) 
 	more, err := m.expireTargets(now, run.Batch)
 	run.First = m.seq + 1
 	if more || err != nil {
-		return Outcome{Again: true}, err
+		return Outcome{Need: NeedCommit}, err
 	}
 	before := run.budget
 	run.budget.last = m.seq + schema.MaxOperations
@@ -76,9 +76,9 @@ func (m *Machine) decideAtomic(now int64, run *BatchRun) (o Outcome, err error) 
 	defer func() { m.counts = false }()
 	m.attempt(func() bool {
 		o, err = m.decideOperations(now, run, math.MaxInt)
-		return err == nil && !o.Recall && o.Fault == nil
+		return err == nil && o.Need == NoNeed && o.Fault == nil
 	})
-	if err != nil || o.Recall {
+	if err != nil || o.Need != NoNeed {
 		run.next, run.budget = 0, before
 		clear(run.results)
 		return o, err
@@ -151,12 +151,12 @@ func tooLargeReply() *schema.Error {
 func (m *Machine) decideOperations(now int64, run *BatchRun, work int) (Outcome, error) {
 	for until := m.work + min(work, math.MaxInt-m.work); run.next < len(run.Operations); run.next++ {
 		if m.work >= until {
-			return Outcome{More: true}, nil
+			return Outcome{Need: NeedTurn}, nil
 		}
 		op, r := &run.Operations[run.next], &run.results[run.next]
 		result, err := m.decideOperation(now, run, op)
 		if errors.Is(err, errRecall) {
-			return Outcome{Recall: true}, nil
+			return Outcome{Need: NeedLog}, nil
 		}
 		if err != nil {
 			return Outcome{}, err

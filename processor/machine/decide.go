@@ -31,17 +31,23 @@ type Outcome struct {
 	// Nats-Msg-Id, which has the same outcome; 0 for none.
 	Repeat uint64
 
-	// Again: nothing is decided. Append and commit the pending events, then decide the
-	// same mutation again.
-	Again bool
-
-	// Recall: nothing is decided. The History has to read the version of a restore, then
-	// decide the same mutation again.
-	Recall bool
-
-	// More: not all operations of the batch are decided. Decide it again for the others.
-	More bool
+	// Need is what a mutation or batch needs before it is decided again; NoNeed once it is
+	// decided.
+	Need Need
 }
+
+// Need is what has to happen before a mutation or batch is decided again.
+type Need int
+
+const (
+	NoNeed Need = iota
+	// NeedCommit: nothing is decided. Append and commit the pending events first.
+	NeedCommit
+	// NeedLog: nothing is decided. The History has to read the version of a restore first.
+	NeedLog
+	// NeedTurn: not all operations of the batch are decided; other proposals come first.
+	NeedTurn
+)
 
 // maxMsgID is the longest Nats-Msg-Id in bytes.
 const maxMsgID = 255
@@ -59,7 +65,7 @@ func (m *Machine) Decide(now int64, mu *schema.Mutation) (o Outcome, err error) 
 		return err
 	})
 	if errors.Is(err, errRecall) {
-		return Outcome{Recall: true}, nil
+		return Outcome{Need: NeedLog}, nil
 	}
 	if errors.Is(err, ErrPanic) {
 		o, err = Outcome{Fault: schema.ErrUnavailable.With("the mutation failed inside lapse; it changed nothing")}, nil
@@ -67,7 +73,7 @@ func (m *Machine) Decide(now int64, mu *schema.Mutation) (o Outcome, err error) 
 	if err != nil {
 		return Outcome{}, err
 	}
-	if o.Again {
+	if o.Need != NoNeed {
 		return o, nil
 	}
 	if o.Fault != nil {
@@ -235,7 +241,7 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 	// Due documents expire, and due warnings are emitted, under the old policy, before it
 	// changes. The expiry queues hold only folded documents, so no write may be pending.
 	if m.writePending(c) {
-		return Outcome{Again: true}, nil
+		return Outcome{Need: NeedCommit}, nil
 	}
 	if mu.Op == schema.CollectionDelete {
 		if n := m.Store.Held(c); n > 0 {
@@ -244,7 +250,7 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 	}
 	more, err := m.expireAll(c, sweepAtOnce)
 	if err != nil || more {
-		return Outcome{Again: true}, err
+		return Outcome{Need: NeedCommit}, err
 	}
 	if mu.Op == schema.CollectionReplace {
 		c = m.emitCollection(mu, schema.CollectionReplaced, c.Incarnation)

@@ -141,7 +141,7 @@ func decideBatch(t *testing.T, m *Machine, second int64, atomic bool, operations
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Again {
+	if o.Need == NeedCommit {
 		return nil
 	}
 	var reply struct{ Results []struct{ Code int } }

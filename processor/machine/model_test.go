@@ -247,10 +247,10 @@ func (h *history) decide(w model.Mutation) {
 		o, err := h.machine.Decide(h.now, mu)
 		h.must(err)
 		events := h.called()
-		if o.Recall && len(events) == 0 {
+		if o.Need == NeedLog && len(events) == 0 {
 			continue
 		}
-		if !o.Again {
+		if o.Need != NeedCommit {
 			h.came(w, v, o, events)
 			return
 		}
@@ -399,7 +399,7 @@ func (h *history) batch(t *rapid.T) {
 	run := NewBatchRun(b, 1<<20)
 	work := rapid.SampledFrom([]int{0, 100, math.MaxInt}).Draw(t, "work") // in one piece
 	o, err := h.machine.DecideBatch(h.now, run, work)
-	for ; err == nil && (o.More || o.Recall); work = max(work, 1) {
+	for ; err == nil && (o.Need == NeedTurn || o.Need == NeedLog); work = max(work, 1) {
 		o, err = h.machine.DecideBatch(h.now, run, work)
 	}
 	h.must(err)

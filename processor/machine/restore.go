@@ -26,7 +26,7 @@ type Former struct {
 type History interface {
 	// Former returns the event of a sequence, of the mutation's document and in
 	// collection c; of the last event of that id if seq is 0. ok is false if it first has
-	// to be read: then the outcome of the mutation is Recall.
+	// to be read: then the outcome of the mutation is NeedLog.
 	Former(c *schema.Collection, mu *schema.Mutation, seq uint64) (f Former, ok bool, err error)
 }
 

@@ -239,7 +239,7 @@ func (s *scenario) decide(mu *schema.Mutation) string {
 	for {
 		o, err := s.machine.Decide(s.now, mu)
 		s.check(err)
-		if !o.Again {
+		if o.Need != NeedCommit {
 			return shown(o)
 		}
 		s.commit(s.machine.Seq())

@@ -76,12 +76,12 @@ func (s *Simulation) judge(at int64, decide func() (Outcome, error)) (Outcome, e
 			return Outcome{}, err
 		}
 		s.Schedule()
-		if o.Again || s.Machine.Pending() >= SimulationPending || s.Machine.PendingBytes() >= simulationBytes {
+		if o.Need == NeedCommit || s.Machine.Pending() >= SimulationPending || s.Machine.PendingBytes() >= simulationBytes {
 			if err := s.Flush(); err != nil {
 				return Outcome{}, err
 			}
 		}
-		if !o.Again {
+		if o.Need != NeedCommit {
 			return o, nil
 		}
 	}

@@ -47,7 +47,7 @@ func decideNow(t *testing.T, m *Machine, second int64, mu *schema.Mutation) (o O
 		if err := m.Commit(m.Seq()); err != nil {
 			t.Fatal(err)
 		}
-		again = o.Again
+		again = o.Need == NeedCommit
 	}
 	return o, events
 }
@@ -98,7 +98,7 @@ func TestAbandonedPolicyChangeExpiresRest(t *testing.T) {
 	if err := m.Commit(m.Seq()); err != nil {
 		t.Fatal(err)
 	}
-	if o, err := m.Decide(1010_000, schema.NewNamedMutation("collection.replace", "orders", "", nil)); !o.Again || m.Pending() != sweepAtOnce || err != nil {
+	if o, err := m.Decide(1010_000, schema.NewNamedMutation("collection.replace", "orders", "", nil)); o.Need != NeedCommit || m.Pending() != sweepAtOnce || err != nil {
 		t.Fatalf("decided %+v with %d pending (%v)", o, m.Pending(), err)
 	}
 	if second, ok := m.NextDue(); !ok || second > 1010 {

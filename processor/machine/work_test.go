@@ -88,10 +88,10 @@ func TestBatchInPieces(t *testing.T) {
 				for more := true; more; pieces++ {
 					work, read, bytes := m.Work(), counts.read, m.bytes
 					o, err := m.DecideBatch(1020_000, run, piece)
-					if err != nil || o.Again || o.Recall {
+					if err != nil || o.Need == NeedCommit || o.Need == NeedLog {
 						t.Fatalf("%s: %+v, %v", name, o, err)
 					}
-					more = o.More
+					more = o.Need == NeedTurn
 					work, read, bytes = m.Work()-work, counts.read-read, m.bytes-bytes
 					if work < read+bytes {
 						t.Errorf("%s: work %d for %d bytes read and %d written", name, work, read, bytes)

@@ -13,7 +13,7 @@ import (
 )
 
 // A restore needs content that only the log has. Reading it takes longer than deciding a
-// thousand mutations, so the writer does not wait for it: the proposal is deferred, a
+// thousand mutations, so the writer does not wait for it: the proposal stays in the queue, a
 // goroutine reads, and the writer decides the proposal again with what was read, if that is
 // still the last incarnation of the document.
 
@@ -82,14 +82,14 @@ func (w *Writer) last(mu *schema.Mutation) (incarnation, ended uint64, err error
 	return incarnation, ended, err
 }
 
-// recall defers a proposal until what it needs is read.
+// recall begins to read what a proposal needs.
 func (t *Term) recall(p *Proposal) {
-	if len(t.recalling) >= mostRecalls && p.Done != nil {
+	if t.recalling >= mostRecalls && p.Done != nil {
 		p.refuse(p.undecided(tooManyRecalls))
 		return
 	}
 	want := append([]wanted{t.history.unread}, p.foresee()...)
-	t.recalling[p] = true
+	t.recalling++
 	t.reading.Go(func() {
 		select {
 		case t.recallers <- struct{}{}:
@@ -105,11 +105,10 @@ func (t *Term) recall(p *Proposal) {
 	})
 }
 
-// resumeRecalled queues a proposal whose reads ended.
+// resumeRecalled lets a proposal be decided whose reads ended.
 func (t *Term) resumeRecalled(p *Proposal) {
-	if delete(t.recalling, p); !p.over {
-		t.retry = append(t.retry, p)
-	}
+	t.recalling--
+	p.need = machine.NoNeed
 }
 
 // foresee returns what the other restores of a batch will want, so that one reading serves

@@ -83,13 +83,10 @@ func (t *Term) sweeps() bool {
 	if !t.Clock.Stands() {
 		return true
 	}
-	if t.nextRetry() < 0 {
-		if p := t.next(); p != nil {
-			t.retry = append(t.retry, p)
-		}
-	}
-	i := t.nextRetry()
-	return i >= 0 && t.retry[i].Move == nil
+	w := walk{Term: t, most: mostSlice}
+	defer w.end()
+	p := w.next()
+	return p != nil && p.Move == nil
 }
 
 // holdBack holds the replies back until the expiries so far are folded, which those proposals

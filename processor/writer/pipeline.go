@@ -36,19 +36,19 @@ func (t *Term) appendAtomic(first uint64) {
 	for n < len(facts) && facts[n].Seq < first {
 		n++
 	}
-	t.queue(facts[:n], false)
-	t.queue(facts[n:], true)
+	t.addUnsent(facts[:n], false)
+	t.addUnsent(facts[n:], true)
 	t.send()
 }
 
 // append queues the decided events and sends as the limits allow.
 func (t *Term) append() {
-	t.queue(t.machine.Take(), false)
+	t.addUnsent(t.machine.Take(), false)
 	t.send()
 }
 
-// queue adds events to unsent.
-func (t *Term) queue(facts []projections.Fact, atomic bool) {
+// addUnsent adds events to unsent.
+func (t *Term) addUnsent(facts []projections.Fact, atomic bool) {
 	if len(facts) == 0 {
 		return
 	}

@@ -19,8 +19,8 @@ func TestAtomicBatchWaits(t *testing.T) {
 			for i := range size {
 				batch = append(batch, event(uint64(3+i)))
 			}
-			term.queue([]projections.Fact{event(2)}, false)
-			term.queue(batch, true)
+			term.addUnsent([]projections.Fact{event(2)}, false)
+			term.addUnsent(batch, true)
 			if facts, as := term.nextGroup(); len(facts) != 1 || as != eventlog.Single {
 				t.Errorf("synced %t: first %d events, as %d", synced, len(facts), as)
 			}

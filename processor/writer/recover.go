@@ -168,11 +168,10 @@ func (t *Term) recover(ctx context.Context, cause error) error {
 		return err
 	}
 	again := t.settle(acked)
-	t.retry = append(again, t.retry...)
 	if err != nil {
 		return err
 	}
-	t.config.Events(observe.AppendRecovered{Acked: acked, Decided: len(again), Took: time.Since(began)})
+	t.config.Events(observe.AppendRecovered{Acked: acked, Decided: again, Took: time.Since(began)})
 	t.recoveries++
 	t.pause(ctx)
 	return t.rollBack()
@@ -205,9 +204,10 @@ func (t *Term) pause(ctx context.Context) {
 
 var batchHalfway = schema.ErrTimeout.With("the batch stopped halfway: some of its operations are applied; get the documents to see which")
 
-// settle replies to the proposals whose events the log has, those up to sequence acked.
-// It returns the others, to be decided again.
-func (t *Term) settle(acked uint64) (again []*Proposal) {
+// settle replies to the proposals whose events the log has, those up to sequence acked. The
+// others are decided again, before what is in the queue; it returns their number.
+func (t *Term) settle(acked uint64) int {
+	var again []*Proposal
 	for _, d := range t.pendingReplies {
 		switch {
 		case d.outcome.Seq <= acked:
@@ -219,10 +219,11 @@ func (t *Term) settle(acked uint64) (again []*Proposal) {
 			again = append(again, d.Proposal)
 		}
 	}
-	t.settleDeferred(acked)
+	t.settleQueue(acked)
+	t.queue = append(again, t.queue...)
 	clear(t.pendingReplies)
 	t.pendingReplies, t.replyBytes = t.pendingReplies[:0], 0
-	return again
+	return len(again)
 }
 
 // abandon replies to requests so that they do not wait for an unreachable log. Those in
@@ -237,19 +238,5 @@ func (t *Term) abandon(fault *schema.Error) {
 		}
 		return d.Done != nil
 	})
-	t.refuseRetries(fault)
-}
-
-// refuseRetries replies fault to the retried and deferred requests, and returns their
-// number. Mutations of the stream stay.
-func (t *Term) refuseRetries(fault *schema.Error) int {
-	refused := t.refuseDeferred(fault)
-	before := len(t.retry)
-	t.retry = slices.DeleteFunc(t.retry, func(p *Proposal) bool {
-		if p.Done != nil {
-			p.refuse(p.undecided(fault))
-		}
-		return p.Done != nil
-	})
-	return refused + before - len(t.retry)
+	t.refuseQueued(fault)
 }

@@ -23,14 +23,11 @@ type Term struct {
 	machine *machine.Machine
 	phase   phase
 
-	retry          []*Proposal // to be decided before the queues
-	pieces         []*Proposal // batches to be decided further, a piece a turn
-	changes        []change    // of collections, under way
-	stalling       []*Proposal // deferred mutations of the stream: none after them is decided
+	queue          []*Proposal // what is not decided, in order, see queue.go
 	history        *history
-	recalling      map[*Proposal]bool // whose reads of the log are under way
-	recalled       chan *Proposal     // whose reads ended
-	recallers      chan struct{}      // a place for each that reads
+	recalling      int            // proposals whose reads of the log are under way
+	recalled       chan *Proposal // whose reads ended
+	recallers      chan struct{}  // a place for each that reads
 	reading        sync.WaitGroup
 	ctx            context.Context // ends with the term, for reads
 	cancel         context.CancelFunc
@@ -79,7 +76,7 @@ func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 
 func (w *Writer) newTerm() *Term {
 	t := &Term{Writer: w, name: rand.Text(), history: &history{Writer: w},
-		recalling: make(map[*Proposal]bool), recalled: make(chan *Proposal), recallers: make(chan struct{}, recallers)}
+		recalled: make(chan *Proposal), recallers: make(chan struct{}, recallers)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
@@ -106,41 +103,47 @@ func (t *Term) Run(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			return t.end()
 		}
-		proposals, mutations := t.Proposals, t.Mutations
-		if t.full() || t.gathering() || t.move != nil || t.nextRetry() >= 0 && t.phase != doubting {
-			proposals = nil
-		}
-		if proposals == nil || t.phase == doubting || len(t.stalling) > 0 {
-			mutations = nil
-		}
-		timer.Reset(t.untilNext())
-		select {
-		case a := <-t.log.Acks:
-			if err := t.acknowledged(ctx, a); err != nil {
-				return err
-			}
-		case <-t.log.Connected:
-			if err := t.lost(ctx, errors.New("the connection was lost")); err != nil {
-				return err
-			}
-		case <-t.log.Elected:
-			if err := t.lost(ctx, errors.New("the stream has a new leader")); err != nil {
-				return err
-			}
-		case p := <-proposals:
-			t.retry = append(t.retry, p)
-		case m := <-mutations:
-			t.published++
-			t.retry = append(t.retry, &Proposal{Mutation: m})
-		case p := <-t.recalled:
-			t.resumeRecalled(p)
-		case <-timer.C:
-			if err := t.checkTimeout(ctx); err != nil {
-				return err
-			}
-		case <-ctx.Done():
+		ready, stalled := t.look()
+		timer.Reset(t.untilNext(ready))
+		proposals, mutations := t.sources(ready, stalled)
+		if err := t.await(ctx, proposals, mutations, timer.C); err != nil {
+			return err
 		}
 	}
+}
+
+// sources returns what to receive from: nothing while something is ready in the queue, or
+// while nothing can be decided.
+func (t *Term) sources(ready, stalled bool) (proposals chan *Proposal, mutations chan *schema.Mutation) {
+	switch {
+	case t.full() || t.gathering() || t.move != nil || ready && t.phase != doubting:
+		return nil, nil
+	case t.phase == doubting || stalled:
+		return t.Proposals, nil
+	}
+	return t.Proposals, t.Mutations
+}
+
+// await handles the next message, or the end of timer or ctx.
+func (t *Term) await(ctx context.Context, proposals <-chan *Proposal, mutations <-chan *schema.Mutation, timer <-chan time.Time) error {
+	select {
+	case a := <-t.log.Acks:
+		return t.acknowledged(ctx, a)
+	case <-t.log.Connected:
+		return t.lost(ctx, errors.New("the connection was lost"))
+	case <-t.log.Elected:
+		return t.lost(ctx, errors.New("the stream has a new leader"))
+	case p := <-proposals:
+		t.queue = append(t.queue, p)
+	case m := <-mutations:
+		t.publish(m)
+	case p := <-t.recalled:
+		t.resumeRecalled(p)
+	case <-timer:
+		return t.checkTimeout(ctx)
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // ackTimeout returns how long an acknowledgement may take before the term reads the log
@@ -195,16 +198,14 @@ func (t *Term) Leave() {
 	t.Term.Store(nil)
 	t.cancel()
 	t.reading.Wait()
-	for p := range t.recalling {
-		if !p.over {
-			p.refuse(p.undecided(notWriter))
-		}
+	for _, p := range t.queue {
+		p.need = machine.NoNeed // no reads are under way
 	}
 	t.abandon(notWriter)
 	if t.move != nil {
 		t.move.refuse(notWriter)
 	}
-	t.pendingReplies, t.retry = nil, nil
+	t.pendingReplies, t.queue = nil, nil
 	t.refuse(notWriter)
 }
 

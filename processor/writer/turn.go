@@ -1,7 +1,6 @@
 package writer
 
 import (
-	"slices"
 	"time"
 
 	"github.com/lapsedb/lapse/processor/eventlog"
@@ -17,8 +16,8 @@ import (
 //	  ▲                               │
 //	  └── recover: the log lacks it ◄─┘
 //
-// Who may change what: one goroutine, in Term.Run, owns the machine, these lists and the
-// phase. Others only put proposals into the queues, read the log for restores (history.go),
+// Who may change what: one goroutine, in Term.Run, owns the machine, the queue, the lists and
+// the phase. Others only put proposals into the queues, read the log for restores (history.go),
 // and read the table of renewals, which has a lock of its own.
 //
 // What may be in flight: up to maxInFlight events in up to eventlog.MaxGroups appends, each
@@ -40,7 +39,7 @@ import (
 //   - The time of an event is that of its decision, so log time never goes back, and a document
 //     whose deadline has passed by that time is expired before any later event of it.
 //
-// A turn is bounded: expiries, then what was deferred, then queued proposals, each up to a
+// A turn is bounded: expiries, then what the queue has and receives (queue.go), each up to a
 // limit of number, bytes or work. So neither a storm of expiries nor a large batch keeps the
 // others waiting, and the loop beats often enough for the watchdog.
 
@@ -110,8 +109,8 @@ func (t *Term) gathering() bool {
 }
 
 // untilNext returns how long the term may wait for a message before it has to act
-// by itself: on a deadline, a missing acknowledgement, or the clock.
-func (t *Term) untilNext() time.Duration {
+// by itself: on what is ready in the queue, a deadline, a missing acknowledgement, or the clock.
+func (t *Term) untilNext(ready bool) time.Duration {
 	wait := time.Hour
 	if len(t.groups) > 0 {
 		wait = time.Until(t.groups[0].sent.Add(t.ackTimeout()))
@@ -125,7 +124,7 @@ func (t *Term) untilNext() time.Duration {
 	if t.phase == doubting || t.move != nil && !t.move.Move.begins(t) {
 		return max(wait, 0)
 	}
-	if t.nextRetry() >= 0 || len(t.pieces) > 0 || t.phase == draining || t.move != nil {
+	if ready || t.phase == draining || t.move != nil {
 		return 0
 	}
 	if at, ok := t.machine.NextDue(); ok && !t.Clock.Stands() {
@@ -147,7 +146,7 @@ func (t *Term) turn() error {
 	if fault != nil {
 		t.phase = doubting
 		// Requests are refused; mutations of the stream wait.
-		t.Clock.Refused.Add(uint64(t.refuseRetries(fault) + t.refuse(fault)))
+		t.Clock.Refused.Add(uint64(t.refuseQueued(fault) + t.refuse(fault)))
 		return nil
 	}
 	if t.move != nil {
@@ -167,24 +166,12 @@ func (t *Term) turn() error {
 			return nil
 		}
 	}
-	if !deferred {
-		if err := t.resumeDeferred(); err != nil {
-			return err
-		}
+	most := mostSlice
+	if deferred {
+		most = -1 // the atomic batch is next
 	}
-	requests, bytes := 0, 0
-	for requests < turnRequests && bytes < maxGroupBytes && !t.full() && t.move == nil {
-		p := t.next()
-		if p == nil {
-			break
-		}
-		t.batches = p.Batch != nil || requests > 0 && t.batches
-		requests++
-		n, err := t.decide(p)
-		if err != nil {
-			return err
-		}
-		bytes += n
+	if err := t.decideQueue(most); err != nil {
+		return err
 	}
 	t.present(now, max(t.config.MaxDowntime/4, minPresence))
 	t.append()
@@ -209,49 +196,15 @@ func (t *Term) due(now int64) bool {
 	return ok && at*1000 <= max(now, t.machine.Time())
 }
 
-// nextRetry returns the index in retry of the next proposal that does not come after one
-// that stalls the stream; -1 for none.
-func (t *Term) nextRetry() int {
-	return slices.IndexFunc(t.retry, func(p *Proposal) bool { return !slices.ContainsFunc(t.stalling, p.after) })
-}
-
-// next returns the next proposal, nil if none is queued: first one to retry, then
-// at random one of a request or of the mutations stream.
-func (t *Term) next() *Proposal {
-	if i := t.nextRetry(); i >= 0 {
-		p := t.retry[i]
-		copy(t.retry[1:i+1], t.retry[:i]) // few are before it, and many may be after it
-		t.retry[0] = nil
-		t.retry = t.retry[1:]
-		return p
-	}
-	mutations := t.Mutations
-	if len(t.stalling) > 0 {
-		mutations = nil
-	}
-	select {
-	case p := <-t.Proposals:
-		return p
-	case m := <-mutations:
-		t.published++
-		return &Proposal{Mutation: m}
-	default:
-		return nil
-	}
-}
-
-// decide decides one proposal, or a piece of it, or defers it. It returns the
+// decide decides one proposal, or a piece of it, or begins what it needs first. It returns the
 // approximate size in bytes of the proposal or of the work for it.
 func (t *Term) decide(p *Proposal) (bytes int, err error) {
-	if p.Move != nil {
-		t.move = p
+	switch {
+	case p.Move != nil:
+		t.move, p.over = p, true
 		return 0, nil
-	}
-	if p.Term != nil && p.Term != t {
+	case p.Term != nil && p.Term != t:
 		p.refuse(notWriter)
-		return 0, nil
-	}
-	if t.waits(p) {
 		return 0, nil
 	}
 	before := t.machine.Work()
@@ -266,7 +219,7 @@ func (t *Term) decide(p *Proposal) (bytes int, err error) {
 	}
 	// Without an event no fence tells that another process may have decided meanwhile, as
 	// after a freeze for longer than the lease. A lease that is still held does.
-	if p.Done != nil && !o.Again && !o.Recall && !o.More && t.machine.Pending() == pending && !t.held() {
+	if p.Done != nil && o.Need == machine.NoNeed && t.machine.Pending() == pending && !t.held() {
 		fault := p.undecided(notWriter)
 		o = machine.Outcome{Seq: o.Seq, Code: fault.Code, Fault: fault}
 	}
@@ -274,42 +227,38 @@ func (t *Term) decide(p *Proposal) (bytes int, err error) {
 		t.appendAtomic(first)
 	}
 	bytes = t.machine.Work() - before
-	if len(t.pieces) > 0 && t.pieces[0] == p && !o.More {
-		t.pieces = slices.Delete(t.pieces, 0, 1)
-	}
-	switch {
-	case o.Recall:
-		t.stall(p)
+	switch p.need = o.Need; {
+	case o.Need == machine.NeedLog:
 		t.recall(p)
-		return bytes, nil
-	case o.More:
-		if !slices.Contains(t.pieces, p) {
-			t.pieces = append(t.pieces, p)
-		}
-		return bytes, nil
-	case o.Again && atomic:
-		t.retry = slices.Insert(t.retry, 0, p)
+	case o.Need == machine.NeedCommit && atomic:
 		t.phase = deferring
-		return bytes, nil
-	case o.Again:
-		if t.changeOf(p) < 0 {
-			t.changes = append(t.changes, change{Proposal: p})
-			t.stall(p)
-		}
-		return bytes, nil
-	case p.Mutation != nil:
-		bytes = max(bytes, len(p.Mutation.Body))
-	case p.Batch != nil:
-		bytes = max(bytes, p.MaxReply/4)
+	case o.Need == machine.NoNeed:
+		t.decided(p, first, o, pending)
+		bytes = max(bytes, p.size())
 	}
-	t.unstall(p)
-	t.changed(p)
+	return bytes, nil
+}
+
+// decided lets the reply wait for what the outcome depends on; pending is the number of events
+// before the decision.
+func (t *Term) decided(p *Proposal, first uint64, o machine.Outcome, pending int) {
+	p.over = true
 	if p.Mutation != nil && p.Mutation.Op == schema.CollectionReplace || t.makesDue(pending) {
 		t.phase = draining
 	}
 	t.pendingReplies = append(t.pendingReplies, decided{p, first, o, o.Seq})
 	t.replyBytes += len(o.Body)
-	return bytes, nil
+}
+
+// size returns the approximate size of a proposal in bytes.
+func (p *Proposal) size() int {
+	switch {
+	case p.Mutation != nil:
+		return len(p.Mutation.Body)
+	case p.Batch != nil:
+		return p.MaxReply / 4
+	}
+	return 0
 }
 
 // held reports whether no other process can have the lease.
@@ -335,12 +284,14 @@ func (t *Term) judge(p *Proposal) (o machine.Outcome, first uint64, err error) {
 			p.run = machine.NewBatchRun(p.Batch, p.MaxReply)
 		}
 		o, err = t.machine.DecideBatch(now, p.run, t.pieceWork())
-		if p.first == 0 && t.machine.Seq() >= first {
-			p.first = first
-		}
 		p.judged = t.machine.Seq()
-		if first = p.first; p.Batch.Atomic {
+		switch {
+		case p.Batch.Atomic:
 			first = p.run.First
+		case p.first == 0 && p.judged >= first:
+			p.first = first
+		default:
+			first = p.first
 		}
 	}
 	t.Renewals.note(t.machine, pending)

@@ -68,7 +68,7 @@ func TestPhases(t *testing.T) {
 		t.Helper()
 		term.groups = []group{{}} // in flight: nothing is sent
 		for _, tail := range tails {
-			term.retry = append(term.retry, &Proposal{Mutation: schema.NewMutation(tail, []byte(`{"defaultTtl":1}`)), Done: func(machine.Outcome) {}})
+			term.queue = append(term.queue, &Proposal{Mutation: schema.NewMutation(tail, []byte(`{"defaultTtl":1}`)), Done: func(machine.Outcome) {}})
 		}
 		if err := term.turn(); err != nil || term.phase != want {
 			t.Fatalf("%v: phase %d, want %d (%v)", tails, term.phase, want, err)
@@ -86,13 +86,13 @@ func TestPhases(t *testing.T) {
 	turn(deciding, "collection.create.c")
 	turn(deciding, "collection.replace.c")
 	turn(deciding, "document.create.c.b", "document.create.d.b") // c changes when its creation is folded
-	if len(term.changes) != 1 || len(term.changes[0].queue) != 1 || len(term.retry) != 0 {
-		t.Errorf("under way are %d changes, %d proposals are queued", len(term.changes), len(term.retry))
+	if len(term.queue) != 2 || !term.queue[0].changes() {
+		t.Errorf("%d proposals are queued, want the change and what is about its collection", len(term.queue))
 	}
 	commit()
 	turn(draining)
 	turn(draining, "document.create.c.a")
-	if len(term.retry) != 2 {
+	if len(term.queue) != 2 {
 		t.Error("it decides while a new policy is in flight")
 	}
 	commit()

@@ -37,11 +37,13 @@ type Proposal struct {
 
 	read map[*schema.Mutation]recalled // for restores, see history.go
 
-	// Of a batch that is decided in pieces:
+	need machine.Need // why it is still in the queue, see queue.go
+	over bool         // it was decided or refused
+
+	// Of a batch:
 	run    *machine.BatchRun // nil until the first piece
-	first  uint64            // sequence of its first event, 0 for none
+	first  uint64            // of one that is not atomic: sequence of its first event, 0 for none
 	judged uint64            // sequence of the state of the last piece
-	over   bool              // it was refused
 }
 
 func (p *Proposal) reply(o machine.Outcome) {

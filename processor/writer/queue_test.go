@@ -161,8 +161,8 @@ func TestRestoreDefers(t *testing.T) {
 	for range 3 {
 		b.round(-1, true)
 	}
-	if fmt.Sprint(got) != "[other 200]" && fmt.Sprint(got) != "[other 201]" || len(b.recalling) != 2 || b.store.Cursor().Mutations != 0 {
-		t.Fatalf("%q are answered, %d are read, %d mutations are judged", got, len(b.recalling), b.store.Cursor().Mutations)
+	if fmt.Sprint(got) != "[other 200]" && fmt.Sprint(got) != "[other 201]" || b.recalling != 2 || b.store.Cursor().Mutations != 0 {
+		t.Fatalf("%q are answered, %d are read, %d mutations are judged", got, b.recalling, b.store.Cursor().Mutations)
 	}
 	close(slow.let)
 	recalled := func() {
@@ -171,12 +171,12 @@ func TestRestoreDefers(t *testing.T) {
 	recalled()
 	recalled()
 	// d1 has another last incarnation than the one read.
-	b.retry, got = append([]*Proposal{
+	b.queue, got = append([]*Proposal{
 		{Mutation: schema.NewMutation("document.create.c.d1", []byte(`{"n":2}`)), Done: note("create")},
 		{Mutation: schema.NewMutation("document.delete.c.d1", nil), Done: note("delete")},
-	}, b.retry...), nil
+	}, b.queue...), nil
 	b.round(-1, true)
-	for len(b.recalling) > 0 {
+	for b.recalling > 0 {
 		recalled()
 		b.round(-1, true)
 	}
@@ -220,7 +220,7 @@ func TestChangeLetsOthersGo(t *testing.T) {
 		b.propose("collection.replace.c", `{"defaultTtl":-1}`, note("change"))
 		b.propose("document.create.c.late", "{}", note("late"))
 		meanwhile := 0
-		for b.round(-1, true); len(b.changes) > 0; meanwhile++ {
+		for b.round(-1, true); slices.ContainsFunc(b.queue, (*Proposal).changes); meanwhile++ {
 			answered := len(got)
 			if meanwhile == 1 {
 				b.propose("collection.replace.other", `{"previousImages":false}`, note("aside"))
@@ -249,4 +249,25 @@ func TestChangeLetsOthersGo(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestQueueLimited: a change and one mutation of its collection stay in a queue of two; later
+// ones are a 429.
+func TestQueueLimited(t *testing.T) {
+	b := newBench(t)
+	defer b.store.Close()
+	defer b.Leave()
+	b.config.Queue = 2
+	b.propose("collection.create.c", "", nil)
+	b.round(-1, true)
+	var got []string
+	for i, tail := range []string{"document.create.c.a", "collection.replace.c", "document.create.c.b", "document.create.c.d", "document.create.c.e"} {
+		b.propose(tail, "{}", func(o machine.Outcome) { got = append(got, fmt.Sprint(i, " ", shown(o))) })
+	}
+	for range 3 {
+		b.round(-1, true)
+	}
+	if want := "[3 429 overloaded 4 429 overloaded 0 201 1 200 2 201]"; fmt.Sprint(got) != want {
+		t.Errorf("%q are answered, want %s", got, want)
+	}
 }
