@@ -18,14 +18,11 @@ import (
 
 // Address says where a gateway listens, and with which certificate.
 type Address struct {
-	URL   string   // http://HOST:PORT or https://HOST:PORT; port 0 is any that is free
-	Hosts []string // host names of the certificate that is made, besides the URL's
-	// CertFile and KeyFile are the certificate and its key, in PEM; empty for one that is
-	// made and that nobody trusts yet.
-	CertFile, KeyFile string
-	// CertOut is the file to which the certificate is written that clients have to trust;
-	// empty for none.
-	CertOut string
+	URL      string   `flag:"serve the databases to programs with an SDK of Azure Cosmos DB at [URL], http://HOST:PORT or https://HOST:PORT"`
+	Hosts    []string `flag:"let the gateway answer under the host [NAME], too; repeatable"` // they are in the certificate that is made
+	CertFile string   `flag:"present the certificate in [FILE] at https instead of one made at the start; SIGHUP reads it again"`
+	KeyFile  string   `flag:"[FILE] with the key of --cosmos-cert"`
+	CertOut  string   `flag:"write the certificate that programs have to trust to [FILE]"`
 }
 
 // Server is a gateway that listens.

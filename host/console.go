@@ -21,10 +21,10 @@ import (
 
 // Console says where a web console is served, and to whom.
 type Console struct {
-	Address string   // HOST:PORT; "" for no console
+	Address string   `flag:"serve the web console at [HOST:PORT]"` // "" for no console
 	Default bool     // nobody chose Address: go on without a console if it is in use
-	Hosts   []string // host names to answer under, besides that of Address
-	Token   string   // the token that users have to enter; "" for none
+	Hosts   []string `flag:"let the console answer under the host [NAME], too; repeatable"`
+	Token   string   `flag:"ask users of the console for the token in [FILE]; needed on addresses other than loopback"` // not its file; "" for none
 }
 
 // ConsoleServer is a console that listens, unless it has no address, or a default one that

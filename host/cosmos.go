@@ -11,8 +11,9 @@ import (
 
 // Cosmos says where the protocol of Azure Cosmos DB is served, and to whom.
 type Cosmos struct {
-	cosmos.Address        // its URL is "" for no gateway
-	Key            string // account key, in base64; "" for the well-known one of the emulators
+	cosmos.Address // its URL is "" for no gateway
+	// In base64, not its file.
+	Key string `flag:"let programs sign with the account key in [FILE] instead of the emulators' well-known one; needed on addresses other than loopback, and beside users"`
 }
 
 // CosmosServer is a gateway that listens, unless it has no address. Listen, Serve, its

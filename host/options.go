@@ -19,47 +19,33 @@ import (
 )
 
 // Options of Run. The zero value serves all databases of the store directory "data" with
-// an embedded NATS server, without web console and metrics.
+// an embedded NATS server, without web console and metrics. A field's tag says what it does, and
+// is the text of its flag of lapse serve; comments say what a program has to know besides.
 type Options struct {
-	// StoreDir is the directory of all files, "data" if empty, which one process at a
-	// time may use. With External it holds only what can be made again from the streams.
-	StoreDir string
+	// "data" if empty. With External it holds only what can be made again from the streams.
+	StoreDir string `flag:"store all files below [DIR], which only one process at a time may use"`
 	// Databases are the databases to serve, MaxDatabases at most. If nil, all that the
 	// NATS server has at the start, at least one.
 	Databases []schema.DatabaseName
-	// Listen is HOST:PORT at which the embedded NATS server accepts clients;
-	// 127.0.0.1:4222 if empty. The system chooses the port if it is 0: see Ready. Without
-	// Users, and users in NATSConfig, no credentials are needed, and an address that is not Loopback
-	// needs NoAuth.
-	Listen string
-	// NoAuth accepts that others than this machine connect without credentials, to Listen
-	// and to what NATSConfig opens.
-	NoAuth bool
-	// NATSConfig is a NATS configuration file with accounts, users, TLS, leaf nodes,
-	// WebSocket and monitoring of the embedded server; "" for none.
-	NATSConfig string
-	// Users are users of the embedded server, for whom all works as it does without users. Once
-	// there are any, here or in NATSConfig, clients have to log in.
-	Users []User
+	// 127.0.0.1:4222 if empty. The system chooses the port if it is 0: see Ready. Without users, an
+	// address that is not Loopback needs NoAuth.
+	Listen     string `flag:"accept NATS clients at [HOST:PORT], without credentials unless there are users"`
+	NoAuth     bool   `flag:"let others than this machine connect without credentials: to --listen, and to what --nats-config opens"`
+	NATSConfig string `flag:"add the accounts, users, TLS, leaf nodes, WebSocket and monitoring in [FILE], in NATS's syntax, to the embedded NATS server; SIGHUP reloads it"`
+	// For them all works as it does without users.
+	Users []User `flag:"let clients log in as NAME with the password in FILE, one line, or a bcrypt hash of it there: [NAME=FILE]; repeatable; nobody connects without a login then; SIGHUP reads it again"`
 	// TLSCert and TLSKey are files with a certificate for TLS at Listen, and its key; "" for
 	// none.
 	TLSCert, TLSKey string
-	// NoTLS accepts that passwords reach Listen from others than this machine without TLS.
-	NoTLS bool
-	// OperatorNKey is the public nkey of a user of the embedded server who may back up,
-	// repair and restore the streams; "" for none.
-	OperatorNKey string
+	NoTLS           bool   `flag:"let others than this machine log in at --listen without TLS"`
+	OperatorNKey    string `flag:"let the user with this public [NKEY] back up, repair and restore the streams"`
 	// External is the NATS server to use instead of an embedded one, which nil means.
 	External *External
-	// Metrics is HOST:PORT of /metrics (Prometheus), /healthz, /readyz and /status over
-	// HTTP; empty for none. They are served from before the databases are opened.
-	Metrics string
-	// HealthSocket is the path of a Unix socket at which the same is served as at Metrics,
-	// without /metrics: for a healthcheck on this machine that knows no address; empty for
-	// none. What a process that was killed has left there is replaced.
-	HealthSocket string
-	// Profiles adds Go's profiles and execution traces to Metrics, below /debug/pprof/.
-	Profiles bool
+	// Served from before the databases are opened.
+	Metrics string `flag:"serve /metrics (Prometheus), /healthz, /readyz and /status at [HOST:PORT] over HTTP"`
+	// The file of a process that was killed is replaced.
+	HealthSocket string `flag:"serve /healthz, /readyz and /status at the Unix socket [PATH], for healthchecks on this machine"`
+	Profiles     bool   `flag:"serve Go's profiles and execution traces at --metrics, below /debug/pprof/"`
 	// Console is the web console, which an External server cannot have.
 	Console Console
 	// Cosmos is the gateway for Cosmos DB's SDKs, which an External server cannot have. Where
@@ -74,10 +60,8 @@ type Options struct {
 	// nil, and always AtomicBatch, ClientsApart, ClockFile, Database, Dir, Monitor, Node,
 	// Progress and SameClock.
 	Processor processor.Options
-	// Copies is the number of processes that fold each database and answer for it; 0 for
-	// all, while there is one database or there are at most two processes, else two. It is
-	// for an External server: the processes that serve the same databases there share them.
-	Copies int
+	// For an External server: the processes that serve the same databases there share them.
+	Copies int `flag:"fold and serve each database by [N] of the processes (default all, while there is one database or there are two processes at most, else 2)"`
 	// OwnProcess lets Run tune the whole process, as lapse serve does: garbage collection,
 	// memory limit and GOMAXPROCS, unless the environment sets them. SIGUSR1 then accepts
 	// the clock as it is, and SIGHUP reads files again, if Reloadable; else lapse serve

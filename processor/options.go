@@ -44,16 +44,14 @@ type Options struct {
 	Dir string
 	// Projection is the options of the store in Dir.
 	Projection projections.Options
-	// Durability has to match the NATS server's sync_interval; Fsync if empty.
-	// With Fsync, events are appended in atomic batches once there are enough to share
-	// a sync.
-	Durability Durability
+	// It has to match the NATS server's sync_interval; Fsync if empty. With Fsync, events are
+	// appended in atomic batches once there are enough to share a sync.
+	Durability Durability `flag:"acknowledge a write once it survives a power cut (fsync) or the end of the process (os)"`
 	// AtomicBatch is the NATS server's limit of messages in an atomic batch; 1000, its
 	// default, if 0.
 	AtomicBatch int
-	// Lease is the lease TTL in whole seconds: a standby takes over when the writer has
-	// not renewed it for this long. 0: there are no standbys, and this processor writes.
-	Lease time.Duration
+	// In whole seconds. 0: there are no standbys, and this processor writes.
+	Lease time.Duration `flag:"lease TTL: a standby takes over when the writer has not renewed it for [DURATION]"`
 	// Node names this processor over restarts, so that it need not wait for the lease
 	// that it held before; random if empty.
 	Node string
@@ -68,9 +66,8 @@ type Options struct {
 	ClientsApart bool
 	// Process is this one among others; nil if it serves this database only.
 	Process *peers.Process
-	// Replicas is the number of replicas of new streams, 1 if 0. Existing streams must
-	// have as many, or any number if 0.
-	Replicas int
+	// Existing streams must have as many, or any number if 0.
+	Replicas int `flag:"replicas of the streams (default that of existing streams, or 1)"`
 	// Storage is where the streams are: file if left out.
 	Storage jetstream.StorageType
 	// Queue is the number of mutations that may wait for the writer, and of reads that may
@@ -86,15 +83,10 @@ type Options struct {
 	// QueryQueue is the number of queries that may wait for a worker before they are
 	// refused with 429; 64 if 0.
 	QueryQueue int
-	// Retain is how long events stay in the log; for ever if 0. Only events below a
-	// verified snapshot are trimmed.
-	Retain time.Duration
-	// SnapshotEvery is the interval of snapshots, which are left out if nothing has
-	// changed. If 0: a quarter of Retain, an hour at most; no snapshots if Retain is 0.
-	SnapshotEvery time.Duration
-	// LatenessObjective is the lateness that 99 of 100 expiries should not exceed; a
-	// second if 0. Status reports whether it is kept.
-	LatenessObjective time.Duration
+	// For ever if 0. Only events below a verified snapshot are trimmed.
+	Retain            time.Duration `flag:"keep events in the log for [DURATION], or forever"`
+	SnapshotEvery     time.Duration `flag:"snapshot the projection every [DURATION] if it changed (default a quarter of --retain, at most 1h; none with forever)"`
+	LatenessObjective time.Duration `flag:"objective: 99 of 100 expiries at most [DURATION] late; status reports whether it is met"`
 	// Timekeeper is a clock that its owner moves by Advance, see clock.NewManual; nil for
 	// Clock.
 	Timekeeper *clock.Timekeeper
@@ -104,17 +96,12 @@ type Options struct {
 	// Clock is the machine's clock; Go's if nil, which may not count the time that the
 	// machine sleeps.
 	Clock clock.Clock
-	// MaxClockStep is the largest clock step that is accepted; a minute if 0. Beyond it
-	// nothing expires and writes are refused.
-	MaxClockStep time.Duration
-	// MaxDowntime is the largest time between the end of the log and the clock that a
-	// start accepts; 30 days if 0.
-	MaxDowntime time.Duration
-	// AcceptClock trusts the clock at the start, wherever the log ends.
-	AcceptClock bool
-	// AcceptLostEnd accepts a log that ends before an acknowledged event, the projection
-	// or a snapshot. The log then records the loss.
-	AcceptLostEnd bool
+	// A minute and 30 days if 0.
+	MaxClockStep time.Duration `flag:"accept clock steps up to [DURATION]; after a larger one refuse writes and expire nothing"`
+	MaxDowntime  time.Duration `flag:"at the first start after boot, accept a clock up to [DURATION] ahead of the end of the log"`
+	AcceptClock  bool          `flag:"at startup, accept the clock as it is"`
+	// The log then records the loss.
+	AcceptLostEnd bool `flag:"start even if a stream has lost its tail: accept that acknowledged writes are lost"`
 	// SameClock: the NATS server runs on the same clock, so its time proves nothing.
 	SameClock bool
 	// Boot identifies the start of the elapsed time of Clock, such as a boot of the

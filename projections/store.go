@@ -19,9 +19,8 @@ import (
 type Options struct {
 	// FS is the file system; the machine's if nil.
 	FS vfs.FS
-	// CacheBytes is the size of Pebble's block cache; 512 MiB if 0. Pebble's
-	// own default of 8 MB costs half the speed at a million documents.
-	CacheBytes int64
+	// 512 MiB if 0. Pebble's own default of 8 MB costs half the speed at a million documents.
+	CacheBytes int64 `flag:"cache up to [SIZE] of the projection in memory; auto is half of what lapse takes, 400MiB at most"`
 	// Cache is the block cache, which several stores can share; one of CacheBytes for
 	// this store alone if nil.
 	Cache *pebble.Cache

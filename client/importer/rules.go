@@ -14,18 +14,19 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// Options say how a line becomes a document. Paths are JSON pointers. Example: with ID
+// Options say how a line becomes a document. A tag says what a field does, as the flag of lapse
+// import. Paths are JSON pointers. Example: with ID
 // /key and Expires /expiresAt,
 //
 //	{"key":"a","expiresAt":1767225600000,"user":"ann"}
 //
 // is stored as document a with the ttl that ends at that moment.
 type Options struct {
-	ID      string   // of the member with the id, a string or a whole number
-	Op      string   // upsert, or create, which leaves documents alone that exist
-	Expires string   // of the member with the moment at which the document ends; "" for none
-	Drop    []string // of members that are left out
-	DryRun  bool     // read instead of write
+	ID      string   `flag:"take the id from the member at [PATH], a string or a whole number"`
+	Op      string   `flag:"[upsert], or create, which leaves documents alone that exist"`
+	Expires string   `flag:"expire at the moment in the member at [PATH]"` // "" for never
+	Drop    []string `flag:"leave out the member at [PATH]; repeatable"`
+	DryRun  bool     `flag:"say what would happen and when the documents would expire, and store nothing"`
 }
 
 // Rules are options that can be applied.

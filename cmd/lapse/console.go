@@ -31,9 +31,9 @@ type consoleFlags struct {
 }
 
 func (f *consoleFlags) add(flags *pflag.FlagSet, off string) {
-	flags.StringVar(&f.address, "console", consoleAddress, "serve the web console at `HOST:PORT`"+off)
-	flags.StringVar(&f.tokenFile, "console-token-file", "", "ask users of the console for the token in `FILE`; needed on addresses other than loopback")
-	flags.StringSliceVar(&f.hosts, "console-host", nil, "let the console answer under the host `NAME`, too; repeatable")
+	flags.StringVar(&f.address, "console", consoleAddress, flagText[host.Console]("Address")+off)
+	flags.StringVar(&f.tokenFile, "console-token-file", "", flagText[host.Console]("Token"))
+	flags.StringSliceVar(&f.hosts, "console-host", nil, flagText[host.Console]("Hosts"))
 }
 
 // options returns the console that the flags ask for; the zero value is none. It tolerates

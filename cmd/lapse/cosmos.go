@@ -30,15 +30,15 @@ type cosmosFlags struct {
 
 // addURL adds the flag with the address.
 func (f *cosmosFlags) addURL(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "cosmos", "", "serve the databases to programs with an SDK of Azure Cosmos DB at `URL`, http://HOST:PORT or https://HOST:PORT")
+	flags.StringVar(&f.url, "cosmos", "", flagText[host.Cosmos]("URL"))
 }
 
 func (f *cosmosFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.keyFile, "cosmos-key-file", "", "let programs sign with the account key in `FILE` instead of the emulators' well-known one; needed on addresses other than loopback, and beside users")
-	flags.StringSliceVar(&f.hosts, "cosmos-host", nil, "let the gateway answer under the host `NAME`, too; repeatable")
-	flags.StringVar(&f.cert, "cosmos-cert", "", "present the certificate in `FILE` at https instead of one made at the start; SIGHUP reads it again")
-	flags.StringVar(&f.certKey, "cosmos-cert-key", "", "`FILE` with the key of --cosmos-cert")
-	flags.StringVar(&f.certOut, "cosmos-cert-out", "", "write the certificate that programs have to trust to `FILE`")
+	flags.StringVar(&f.keyFile, "cosmos-key-file", "", flagText[host.Cosmos]("Key"))
+	flags.StringSliceVar(&f.hosts, "cosmos-host", nil, flagText[host.Cosmos]("Hosts"))
+	flags.StringVar(&f.cert, "cosmos-cert", "", flagText[host.Cosmos]("CertFile"))
+	flags.StringVar(&f.certKey, "cosmos-cert-key", "", flagText[host.Cosmos]("KeyFile"))
+	flags.StringVar(&f.certOut, "cosmos-cert-out", "", flagText[host.Cosmos]("CertOut"))
 }
 
 // options returns the gateway that the flags ask for; its zero value is none. anyAddress lets the

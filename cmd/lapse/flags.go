@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,6 +14,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+// flagText returns the text of an option's flag: the tag of its field, in which [NAME] is the
+// value.
+func flagText[T any](field string) string {
+	f, _ := reflect.TypeFor[T]().FieldByName(field)
+	return strings.NewReplacer("[", "`", "]", "`").Replace(f.Tag.Get("flag"))
+}
 
 // Types of flags, for values that pflag has no type for: lengths of time with days and
 // weeks, sizes with units, and words of a list. Each has Set, which reads what a user

@@ -52,11 +52,12 @@ Documents whose moment has passed are left out; null is for ever.`,
 	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&options.ID, "id", "/id", "take the id from the member at `PATH`, a string or a whole number")
-	flags.StringVar(&options.Op, "op", "upsert", "`upsert`, or create, which leaves documents alone that exist")
-	flags.StringVar(&options.Expires, "expires", "", "expire at the moment in the member at `PATH`")
-	flags.StringArrayVar(&options.Drop, "drop", nil, "leave out the member at `PATH`; repeatable")
-	flags.BoolVar(&options.DryRun, "dry-run", false, "say what would happen and when the documents would expire, and store nothing")
+	text := flagText[importer.Options]
+	flags.StringVar(&options.ID, "id", "/id", text("ID"))
+	flags.StringVar(&options.Op, "op", "upsert", text("Op"))
+	flags.StringVar(&options.Expires, "expires", "", text("Expires"))
+	flags.StringArrayVar(&options.Drop, "drop", nil, text("Drop"))
+	flags.BoolVar(&options.DryRun, "dry-run", false, text("DryRun"))
 	flags.StringVar(&rejects, "rejects", "", "write refused lines to `FILE`, with code and reason")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := pointers(&options); err != nil {

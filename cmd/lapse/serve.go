@@ -16,6 +16,8 @@ import (
 	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -80,65 +82,63 @@ lapse config shows what is in force.`,
 
 func (f *serveFlags) addFlags(to *pflag.FlagSet) {
 	defaults := processor.Options{}.EnsureDefaults()
+	text, own := flagText[host.Options], flagText[processor.Options] // own: of each database
 	addGroup(to, "Server", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.database, "database", "main", "`NAME`[,NAME…] of the databases, or * for all that the NATS server has at the start")
-		flags.StringVar(&f.StoreDir, "store-dir", "data", "store all files below `DIR`, which only one process at a time may use")
-		flags.StringVar(&f.Listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials unless there are users")
-		flags.Var(&userFlag{&f.Users}, "user", "let clients log in as NAME with the password in FILE, one line, or a bcrypt hash of it there: `NAME=FILE`; repeatable; nobody connects without a login then; SIGHUP reads it again")
-		flags.BoolVar(&f.NoTLS, "no-tls", false, "let others than this machine log in at --listen without TLS")
-		flags.BoolVar(&f.NoAuth, "no-auth", false, "let others than this machine connect without credentials: to --listen, and to what --nats-config opens")
-		flags.StringVar(&f.NATSConfig, "nats-config", "", "add the accounts, users, TLS, leaf nodes, WebSocket and monitoring in `FILE`, in NATS's syntax, to the embedded NATS server; SIGHUP reloads it")
-		flags.StringVar(&f.OperatorNKey, "operator-nkey", "", "let the user with this public `NKEY` back up, repair and restore the streams")
+		flags.StringVar(&f.StoreDir, "store-dir", "data", text("StoreDir"))
+		flags.StringVar(&f.Listen, "listen", "127.0.0.1:4222", text("Listen"))
+		flags.Var(&userFlag{&f.Users}, "user", text("Users"))
+		flags.BoolVar(&f.NoTLS, "no-tls", false, text("NoTLS"))
+		flags.BoolVar(&f.NoAuth, "no-auth", false, text("NoAuth"))
+		flags.StringVar(&f.NATSConfig, "nats-config", "", text("NATSConfig"))
+		flags.StringVar(&f.OperatorNKey, "operator-nkey", "", text("OperatorNKey"))
 		flags.StringVar(&f.operatorKey, "operator-nkey-out", "", "as --operator-nkey, of the user whose seed is in `FILE`: made at the first start, with mode 0600")
-		choiceVar(flags, &f.Processor.Durability, "durability", processor.Fsync, "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
-			processor.Fsync, processor.OS)
+		choiceVar(flags, &f.Processor.Durability, "durability", processor.Fsync, own("Durability"), processor.Fsync, processor.OS)
 		flags.Var(sizeFlag[int64]{to: &f.Processor.Projection.CacheBytes, least: 1 << 20, zero: "auto"}, "cache-bytes",
-			"cache up to `SIZE` of the projection in memory; auto is half of what lapse takes, 400MiB at most")
-		flags.BoolVar(&f.Processor.AcceptLostEnd, "accept-lost-end", false, "start even if a stream has lost its tail: accept that acknowledged writes are lost")
+			flagText[projections.Options]("CacheBytes"))
+		flags.BoolVar(&f.Processor.AcceptLostEnd, "accept-lost-end", false, own("AcceptLostEnd"))
 	})
 	addGroup(to, "External NATS server", func(flags *pflag.FlagSet) {
 		f.external.addFlags(flags)
 		f.external.serves = true
 		flags.Lookup("tls-cert").Usage = "present the certificate in `FILE`: without an external NATS server to clients, at --listen; SIGHUP reads it again then"
-		addReplicasFlag(flags, &f.Processor.Replicas, "replicas of the streams (default that of existing streams, or 1)")
+		addReplicasFlag(flags, &f.Processor.Replicas, own("Replicas"))
 		f.Processor.Lease = 5 * time.Second
-		flags.Var(&durationFlag{to: &f.Processor.Lease, least: 2 * time.Second, most: time.Hour, seconds: true}, "lease",
-			"lease TTL: a standby takes over when the writer has not renewed it for `DURATION`")
-		flags.IntVar(&f.Copies, "copies", 0, "fold and serve each database by `N` of the processes (default all, while there is one database or there are two processes at most, else 2)")
+		flags.Var(&durationFlag{to: &f.Processor.Lease, least: 2 * time.Second, most: time.Hour, seconds: true}, "lease", own("Lease"))
+		flags.IntVar(&f.Copies, "copies", 0, text("Copies"))
 		choiceVar(flags, &f.weight, "weight", 1, "0: only read, and write no database", 0, 1)
 	})
 	addGroup(to, "Retention and snapshots", func(flags *pflag.FlagSet) {
-		flags.Var(&durationFlag{to: &f.Processor.Retain, least: time.Second, zero: "forever"}, "retain", "keep events in the log for `DURATION`, or forever")
-		flags.Var(&durationFlag{to: &f.Processor.SnapshotEvery, least: time.Second, zero: "0"}, "snapshot-every", "snapshot the projection every `DURATION` if it changed (default a quarter of --retain, at most 1h; none with forever)")
+		flags.Var(&durationFlag{to: &f.Processor.Retain, least: time.Second, zero: "forever"}, "retain", own("Retain"))
+		flags.Var(&durationFlag{to: &f.Processor.SnapshotEvery, least: time.Second, zero: "0"}, "snapshot-every", own("SnapshotEvery"))
 	})
 	addGroup(to, "Clock", func(flags *pflag.FlagSet) { addClockFlags(flags, &f.Processor) })
 	addGroup(to, "Queries", func(flags *pflag.FlagSet) { addQueryFlags(flags, &f.Processor) })
 	addGroup(to, "Web console, with the embedded NATS server", func(flags *pflag.FlagSet) { f.console.add(flags, ", or off") })
 	addGroup(to, "Cosmos DB's SDKs, with the embedded NATS server", func(flags *pflag.FlagSet) { f.cosmos.addURL(flags); f.cosmos.add(flags) })
 	addGroup(to, "Monitoring and logging", func(flags *pflag.FlagSet) {
-		flags.StringVar(&f.Metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
-		flags.StringVar(&f.HealthSocket, "health-socket", "", "serve /healthz, /readyz and /status at the Unix socket `PATH`, for healthchecks on this machine")
-		flags.BoolVar(&f.Profiles, "debug", false, "serve Go's profiles and execution traces at --metrics, below /debug/pprof/")
-		durationVar(flags, &f.Processor.LatenessObjective, "lateness-objective", defaults.LatenessObjective, time.Millisecond,
-			"objective: 99 of 100 expiries at most `DURATION` late; status reports whether it is met")
+		flags.StringVar(&f.Metrics, "metrics", "", text("Metrics"))
+		flags.StringVar(&f.HealthSocket, "health-socket", "", text("HealthSocket"))
+		flags.BoolVar(&f.Profiles, "debug", false, text("Profiles"))
+		durationVar(flags, &f.Processor.LatenessObjective, "lateness-objective", defaults.LatenessObjective, time.Millisecond, own("LatenessObjective"))
 		f.log.add(flags)
 	})
 }
 
 // addQueryFlags adds the query limits.
 func addQueryFlags(flags *pflag.FlagSet, p *processor.Options) {
-	o := processor.Options{}.EnsureDefaults()
-	durationVar(flags, &p.Query.Time, "query-time", o.Query.Time, 1, "stop a query after `DURATION` in the queue and running, with 504")
-	flags.IntVar(&p.Query.Scanned, "query-scanned", o.Query.Scanned, "stop a query that scans more than `N` documents and index entries, with 413")
-	sizeVar(flags, &p.Query.Bytes, "query-bytes", o.Query.Bytes, 1, "end a page before it exceeds `SIZE` or max_payload of NATS")
+	o, text := processor.Options{}.EnsureDefaults(), flagText[query.Limits]
+	durationVar(flags, &p.Query.Time, "query-time", o.Query.Time, 1, text("Time"))
+	flags.IntVar(&p.Query.Scanned, "query-scanned", o.Query.Scanned, text("Scanned"))
+	sizeVar(flags, &p.Query.Bytes, "query-bytes", o.Query.Bytes, 1, text("Bytes"))
 }
 
 // addClockFlags adds the limits of trust in the system clock.
 func addClockFlags(flags *pflag.FlagSet, p *processor.Options) {
-	o := processor.Options{}.EnsureDefaults()
-	durationVar(flags, &p.MaxClockStep, "max-clock-step", o.MaxClockStep, time.Second, "accept clock steps up to `DURATION`; after a larger one refuse writes and expire nothing")
-	durationVar(flags, &p.MaxDowntime, "max-downtime", o.MaxDowntime, time.Second, "at the first start after boot, accept a clock up to `DURATION` ahead of the end of the log")
-	flags.BoolVar(&p.AcceptClock, "accept-clock", false, "at startup, accept the clock as it is")
+	o, own := processor.Options{}.EnsureDefaults(), flagText[processor.Options]
+	durationVar(flags, &p.MaxClockStep, "max-clock-step", o.MaxClockStep, time.Second, own("MaxClockStep"))
+	durationVar(flags, &p.MaxDowntime, "max-downtime", o.MaxDowntime, time.Second, own("MaxDowntime"))
+	flags.BoolVar(&p.AcceptClock, "accept-clock", false, own("AcceptClock"))
 }
 
 // complete adds the flags that are in the environment, completes the options, and returns

@@ -63,12 +63,12 @@ databases, show and move their clocks, and remove them: see docs/testing.md.`,
 	flags.BoolVar(&f.NoAuth, "no-auth", false, "let others than this machine connect: to --listen, --console and --cosmos")
 	flags.StringVar(&f.at, "at", testBeginning, "begin at `TIME`, as in RFC 3339 or in Unix seconds, or now for clocks that run with the machine's")
 	flags.StringVar(&f.load, "load", "", "begin with an exported log, at its last event: `FILE|-`")
-	flags.StringVar(&f.console.address, "console", "off", "serve the web console at `HOST:PORT`, or off")
-	flags.StringSliceVar(&f.console.hosts, "console-host", nil, "let the console answer under the host `NAME`, too; repeatable")
+	flags.StringVar(&f.console.address, "console", "off", flagText[host.Console]("Address")+", or off")
+	flags.StringSliceVar(&f.console.hosts, "console-host", nil, flagText[host.Console]("Hosts"))
 	f.cosmos.addURL(flags)
 	f.cosmos.add(flags)
-	flags.StringVar(&f.Metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
-	flags.StringVar(&f.HealthSocket, "health-socket", "", "serve /healthz, /readyz and /status at the Unix socket `PATH`, for healthchecks on this machine")
+	flags.StringVar(&f.Metrics, "metrics", "", flagText[host.Options]("Metrics"))
+	flags.StringVar(&f.HealthSocket, "health-socket", "", flagText[host.Options]("HealthSocket"))
 	choiceVar(flags, &f.log.format, "log-format", "text", "write log lines to standard error in this format", "text", "json")
 	return cmd
 }

@@ -7,13 +7,9 @@ import (
 
 // Limits of queries. A field that is 0 has its default.
 type Limits struct {
-	// Scanned limits the documents and index entries that one query reads; 5,000,000.
-	Scanned int
-	// Bytes limits a page, which ends before the document that would exceed it; 4 MiB. A
-	// NATS message may hold less.
-	Bytes int
-	// Time limits the duration of one query; 5 s.
-	Time time.Duration
+	Scanned int           `flag:"stop a query that scans more than [N] documents and index entries, with 413"` // 5,000,000
+	Bytes   int           `flag:"end a page before it exceeds [SIZE] or max_payload of NATS"`                  // 4 MiB
+	Time    time.Duration `flag:"stop a query after [DURATION] in the queue and running, with 504"`            // 5 s
 	// ExpressionBytes limits the length of a condition; 8192.
 	ExpressionBytes int
 	// Nesting limits the nesting of a condition; 64.
