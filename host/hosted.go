@@ -17,6 +17,38 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// Each database of the process has a duty, which the plan of spread.go sets, and is in one of
+// these states:
+//
+//	      dutyServe: start            another duty: stop
+//	idle ──────────────────► served ─────────────────────► idle
+//	                         │    ▲
+//	          failure: stop  ▼    │  start: after a pause, or at once where that repairs
+//	                         failed
+//
+// With dutyRemove an idle database loses its projection. A failed one that becomes idle is
+// forgiven. Streams that are damaged, and the failure of the only database, are final.
+//
+// Who may change what: anybody sets a duty, by setDuty. One goroutine for each database, that of
+// its first start and then superviseOne, starts and stops its processor, removes its files, and
+// owns failure and reported. Others read sound and running, and call what running points to,
+// which may have stopped.
+//
+// What may be under way: a start or a stop of each database, startsAtOnce starts in all. A duty
+// that changes meanwhile counts afterwards: changed holds one signal, and the duty is read after
+// it, so that of several only the last one counts.
+//
+// Why it is safe:
+//
+//   - A processor starts after the one before it has stopped, on the same goroutine: a projection
+//     has one user, and the term of a process one lease.
+//   - A projection is removed while no processor runs here, and after the plan has seen that
+//     enough other processes serve the database. The log has everything; it could be folded again.
+//   - The writer of a database gets no other duty than dutyServe before it has handed over
+//     (spread.go), so that no plan stops the writes.
+//   - The process ends when its last sound database fails. One that is idle is sound: others are
+//     not served by restarting.
+
 // hosted is one database of the process. After a failure it is restarted if the process
 // has others, which a restart of the process would interrupt, or if it can begin with a
 // snapshot.

@@ -17,6 +17,34 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// What a process is to the lease:
+//
+//	           Acquire, Await            Release: the key is deleted
+//	waiting ───────────────────► holder ─────────────────────────────► waiting
+//	   ▲                          │  ▲ │
+//	   │       Keep: each third   └──┘ │  another revision (ErrHeld), or
+//	   │       of the TTL              │  no renewal for the TTL (ErrLeaseLost)
+//	   └───────────────────────────────┘
+//
+// Who may change what: one goroutine at a time calls Acquire, Await, Keep and Release, in that
+// order, and owns revision, heldBack and other. until is atomic: the writer reads it by Held and
+// Expire.
+//
+// What may be in flight: one update of the key, which names the revision that it replaces. If its
+// acknowledgement is lost, the process reads the key: a value with its own term is its lease, at
+// whatever revision.
+//
+// Why it is safe:
+//
+//   - The holder counts the TTL from when it sent an update, NATS from when it stored it, and a
+//     standby from when it first read it (expired.go), each by a clock that goes on while the
+//     machine sleeps. So the holder stops first.
+//   - Of two that take an expired lease, one has the wrong revision.
+//   - An append needs no lease: the fence refuses an earlier writer's. What has no event, as a
+//     refusal, is no append: the writer replies it only while Held.
+//   - A released lease may be for one successor. Others wait for holdBack, and no longer: it may
+//     have died.
+
 // Lease elects the writer: the holder is the value of a key that expires unless it
 // is renewed. It only keeps processes from competing: the log's fence decides who
 // can append, so a lost or deleted lease, or one with two holders, does no harm.

@@ -31,6 +31,34 @@ type Self struct {
 	Twin      func(other schema.Presence) // called when an older process has the id of this one; nil for none
 }
 
+// What a process knows of another one, by replies to its own pings:
+//
+//	          reply          silent for 1.5 s          for 4 s
+//	unknown ────────► heard ────────────────► asked ──────────► hangs
+//	   ▲                ▲                        │ nobody listens
+//	   │                └── reply, in any state  ▼
+//	   └── silent for two leases and 4 s       gone
+//
+// Each second it pings all, and those that are silent by their own subjects. A process that
+// changed says so (Changed); whoever hears that pings it. One that hangs, and has a copy of a
+// database that this one writes, is sent what fills its connections, once (others.go).
+//
+// Who may change what: mu guards serve and everything heard. NATS's goroutine hears replies and
+// hints, Watch's pings and forgets; a database enters and leaves serve as it starts and stops.
+//
+// What may be in flight: a ping of all and one of each silent process a second, and maxHints
+// pings for hints. No reply is matched with a ping: each says how its process stood when it
+// replied, and the next one comes within a second.
+//
+// Why it is safe:
+//
+//   - Nobody else knows the subject of replies, so nobody can forge one. Anybody can send a hint,
+//     which costs one ping.
+//   - What is known may be old or lack a process. So it decides only who should write or have a
+//     copy: the lease and the fence decide who can, and a hand-over ends by the new writer's
+//     reply.
+//   - An id stands for one directory. Of two processes with one id, the younger one stops (Twin).
+
 // Process is this process among all of lapse that its NATS account has. It answers PING, INFO
 // and STATS, by which NATS finds services (ADR-32), as one service for all its databases, and
 // asks the others. What it knows of them they have replied to itself: at a subject that nobody
