@@ -89,7 +89,13 @@ func TestPhases(t *testing.T) {
 	if len(term.queue) != 2 || !term.queue[0].changes() {
 		t.Errorf("%d proposals are queued, want the change and what is about its collection", len(term.queue))
 	}
+	if ready, _ := term.look(); ready {
+		t.Error("the change is ready while its collection is in flight")
+	}
 	commit()
+	if ready, _ := term.look(); !ready {
+		t.Error("the change waits for more than its collection")
+	}
 	turn(draining)
 	turn(draining, "document.create.c.a")
 	if len(term.queue) != 2 {
