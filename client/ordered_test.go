@@ -24,7 +24,7 @@ func TestPushedSurvivesItsConsumer(t *testing.T) {
 	s.created("orders", "a")
 	ctx := patient(t)
 	var got []string
-	for e, err := range s.client(imported, often).Changes(ctx, client.FromStart()) {
+	for e, err := range s.client(importedAPI, often).Changes(ctx, client.FromStart()) {
 		check(t, err)
 		if got = append(got, e.ID); len(got) == 3 {
 			break
@@ -59,7 +59,7 @@ func TestPushedWaitsForReader(t *testing.T) {
 		}
 	}
 	nc := s.connect("lapse")
-	c := s.over(nc, imported)
+	c := s.over(nc, importedAPI)
 	n := 0
 	for e, err := range c.Changes(t.Context(), client.FromStart(), client.UntilNow()) {
 		check(t, err)
@@ -95,7 +95,7 @@ func TestPushedHoldsSmallMessages(t *testing.T) {
 		s.created("orders", fmt.Sprint(i))
 	}
 	nc := s.connect("lapse", nats.SyncQueueLen(events/10))
-	c := s.over(nc, imported)
+	c := s.over(nc, importedAPI)
 	n := 0
 	for e, err := range c.Changes(t.Context(), client.FromStart(), client.UntilNow()) {
 		if err != nil {

@@ -112,8 +112,8 @@ func (s *standin) subscribe(subject string, answer nats.MsgHandler) *nats.Subscr
 	return sub
 }
 
-// imported makes a client read as one whose account imports the log's API.
-var imported = client.APIPrefix("$JS.API")
+// importedAPI makes a client read as one whose account imports the log's API.
+var importedAPI = client.APIPrefix("$JS.API")
 
 // both calls test for a client that pulls, and for one with imports.
 func both(t *testing.T, test func(t *testing.T, opts ...client.Option)) {

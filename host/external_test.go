@@ -49,7 +49,7 @@ func TestReportSteerable(t *testing.T) {
 		}
 		for _, s := range c.servers {
 			nc, err := nats.Connect("nats://x", nats.InProcessServer(s))
-			check(t, target.keep(new(*nats.Conn))(nc, err))
+			check(t, target.register(new(*nats.Conn))(nc, err))
 		}
 		target.reportSteerable()
 		target.close()

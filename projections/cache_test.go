@@ -15,7 +15,7 @@ func TestDocumentCache(t *testing.T) {
 	c := newDocumentCache(limit)
 	put := func(key string, version int) {
 		change := map[string]Record{key: {Meta: Meta{Version: schema.Version(version)}, Body: make([]byte, version)}}
-		c.forget(change)
+		c.evict(change)
 		c.put(change)
 	}
 	for version := range 100 {

@@ -166,8 +166,8 @@ func TestFlush(t *testing.T) {
 		l.created("orders", id, `{"id":"`+id+`"}`)
 		catchUp(t, s, l)
 		must(t, s.Flush(t.Context()))
-		left := openIn(t, disk.CrashClone(vfs.CrashCloneCfg{}))
-		if got, want := left.Cursor(), s.Cursor(); got != want {
+		crashed := openIn(t, disk.CrashClone(vfs.CrashCloneCfg{}))
+		if got, want := crashed.Cursor(), s.Cursor(); got != want {
 			t.Errorf("the start after a crash begins at %+v, want %+v", got, want)
 		}
 		if err := crashed.Close(); err != nil {

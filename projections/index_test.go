@@ -333,7 +333,7 @@ func TestIndexCrash(t *testing.T) {
 					RNG:                 rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)),
 				})
 				must(t, s.Close())
-				fs = left
+				fs = crashed
 				s = openIn(t, fs)
 				lost += int(before - s.Cursor().Seq)
 				checkIndexes(t, s, false)

@@ -199,8 +199,8 @@ func (s *scene) oneState() (first status, why string) {
 		if err != nil || a.code != 200 {
 			return first, fmt.Sprintf("%d %s %v after %s", a.code, a.body, err, time.Since(began).Round(time.Second))
 		}
-		var one status
-		check(s.t, json.Unmarshal(a.body, &one))
+		var of status
+		check(s.t, json.Unmarshal(a.body, &of))
 		if i == 0 {
 			first = of
 		}

@@ -236,18 +236,18 @@ func TestLostTail(t *testing.T) {
 				continue
 			}
 			back()
-			left, documents := export(t, s), served(t, nc)
-			servesLog(t, s, what, documents, left, events)
+			kept, documents := export(t, s), served(t, nc)
+			servesLog(t, s, what, documents, kept, events)
 			noticed := strings.Contains(s.Stderr(), `level=ERROR msg="the log`) || strings.Contains(s.Stderr(), "does not fit the log")
 			switch known := from == stopped && projection > 1; {
-			case len(left) == len(events):
+			case len(kept) == len(events):
 				outcomes["whole"]++
 			case noticed:
 				outcomes["shorter, noticed"]++
 			case d.hidden && !known || d.name == "no first block":
 				outcomes["shorter, not to be known"]++
 			default:
-				t.Fatalf("%s: %d of %d events are there, and nobody says so\n%s", what, len(left), len(events), s.Stderr())
+				t.Fatalf("%s: %d of %d events are there, and nobody says so\n%s", what, len(kept), len(events), s.Stderr())
 			}
 			writesOn(t, s, nc, what, kept, back)
 		}
@@ -270,17 +270,17 @@ func refusesLog(t *testing.T, s *harness.Server, what string, then map[string]st
 
 // servesLog checks that a server has documents as the log that is left makes them, whose
 // events were all there before the damage.
-func servesLog(t *testing.T, s *harness.Server, what string, documents map[string]string, left, events []event) {
+func servesLog(t *testing.T, s *harness.Server, what string, documents map[string]string, kept, events []event) {
 	t.Helper()
-	for _, e := range left {
+	for _, e := range kept {
 		i := slices.IndexFunc(events, func(o event) bool { return o.Seq == e.Seq })
 		if i < 0 || !reflect.DeepEqual(events[i], e) {
 			t.Fatalf("%s: event %d is one that never was", what, e.Seq)
 		}
 	}
 	// Without its beginning, a log may still serve the documents of the whole.
-	if !maps.Equal(documents, living(left)) && (len(left) == 0 || left[0].Seq == 1 || !maps.Equal(documents, living(events))) {
-		t.Fatalf("%s: %d documents are served, the log makes %d\n%s", what, len(documents), len(living(left)), s.Stderr())
+	if !maps.Equal(documents, living(kept)) && (len(kept) == 0 || kept[0].Seq == 1 || !maps.Equal(documents, living(events))) {
+		t.Fatalf("%s: %d documents are served, the log makes %d\n%s", what, len(documents), len(living(kept)), s.Stderr())
 	}
 }
 

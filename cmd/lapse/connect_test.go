@@ -252,7 +252,7 @@ func TestSilentServer(t *testing.T) {
 	check(t, err)
 	nc.Close()
 	c := connection{server: busy.Addr().String(), database: "main", timeout: time.Minute}
-	_, hangUp, err := c.open(t.Context())
+	_, hangUp, err := c.connect(t.Context())
 	check(t, err)
 	hangUp()
 }

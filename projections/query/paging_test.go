@@ -107,7 +107,7 @@ func TestEachDocumentOnOnePage(t *testing.T) {
 	})
 }
 
-func count(all []string, one string) (n int) {
+func count(all []string, id string) (n int) {
 	for _, s := range all {
 		if s == id {
 			n++
