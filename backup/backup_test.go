@@ -225,7 +225,7 @@ func TestOtherLog(t *testing.T) {
 	}
 	s.check(nil, other.js.DeleteStream(t.Context(), db.LogStream()))
 	s.check(other.js.CreateStream(t.Context(), eventlog.LogConfig(db, db.Append()+"another.")))
-	if _, err := backup.Save(t.Context(), other.js, db, dir, nil); err == nil || !strings.Contains(err.Error(), "of another log") {
+	if _, err := backup.Save(t.Context(), other.js, db, dir, nil); err == nil || !strings.Contains(err.Error(), "holds another log") {
 		t.Errorf("of another log: %v", err)
 	}
 	s.save(dir)
