@@ -81,12 +81,12 @@ func addTLSFlags(flags *pflag.FlagSet, ca, cert, key *string) {
 	flags.StringVar(key, "tls-key", "", "`FILE` with the key of --tls-cert")
 }
 
-// patient sets a longer timeout, unless --timeout is given. It is for requests whose work
+// patient sets a longer default of --timeout, after addFlags. It is for requests whose work
 // takes longer than an answer, such as a snapshot.
 func (c *connection) patient(cmd *cobra.Command, timeout time.Duration) {
-	if !cmd.Flags().Changed("timeout") {
-		c.timeout = timeout
-	}
+	c.timeout = timeout
+	f := cmd.PersistentFlags().Lookup("timeout")
+	f.DefValue = f.Value.String() // for the help
 }
 
 // patienceAtEnd is the time after the end of a command's context until it disconnects.

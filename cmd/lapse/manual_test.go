@@ -119,7 +119,11 @@ func (p *flagsPage) command(cmd *cobra.Command) {
 	}
 	for _, group := range flagGroups(cmd) {
 		switch anchor := strings.ReplaceAll(strings.ToLower(group.heading), " ", "-"); {
-		case group.heading == "Flags" || group.heading == connectionHeading:
+		case group.heading == connectionHeading:
+			if f := cmd.Flag("timeout"); f.DefValue != "5s" {
+				fmt.Fprintf(p, "\nThe default of `--timeout` is `%s`.\n", f.DefValue)
+			}
+		case group.heading == "Flags":
 		case p.groups[anchor]:
 			var names []string
 			for _, item := range items(group.flags) {

@@ -29,13 +29,13 @@ of the account of the streams, as the operator in nats.conf.`,
 		Args: arguments(1, 2),
 	}
 	conn.addFlags(cmd)
+	conn.patient(cmd, moveTimeout)
 	out := a.addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("database") {
 			return usageErrorf("--database given: the first argument of move is the database")
 		}
 		conn.database = args[0]
-		conn.patient(cmd, moveTimeout)
 		lapse, hangUp, err := conn.connect(cmd.Context())
 		if err != nil {
 			return err

@@ -42,9 +42,9 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{Use: "create", Short: "Create a snapshot now and verify it", Example: "  lapse snapshot create", Args: arguments(0, 0)}
 	conn.addFlags(cmd)
+	conn.patient(cmd, snapshotTimeout)
 	out := a.addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		conn.patient(cmd, snapshotTimeout)
 		reply, err := conn.do(cmd.Context(), "snapshot.create", "", "", nil)
 		if err != nil {
 			return err
@@ -118,6 +118,7 @@ compares them with its digest. It ends with 1 if the snapshot is not sound.`,
 		Args:    arguments(0, 1),
 	}
 	conn.addFlags(cmd)
+	conn.patient(cmd, snapshotTimeout)
 	out := a.addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		seq, err := snapshotArgument(args)
@@ -139,7 +140,6 @@ compares them with its digest. It ends with 1 if the snapshot is not sound.`,
 			}
 			seq = newest.Seq
 		}
-		conn.patient(cmd, snapshotTimeout)
 		s, reply, err := ask[schema.Snapshot](cmd.Context(), &conn, "snapshot.verify", strconv.FormatUint(seq, 10), "", nil)
 		if err != nil {
 			return err
