@@ -65,6 +65,7 @@ var architecture = map[string]struct{ ours, not []string }{
 	"host": {ours: []string{"schema", "internal/memory", "processor", "processor/observe", "processor/peers", "processor/spread", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
 		"backup", "catalog", "client", "webserver", "console", "cosmos"}, not: []string{"pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "schema/values", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
+		"projections", "projections/query", // the texts of their options
 		"backup", "catalog", "client", "client/action", "client/importer", "webserver", "console", "cosmos", "audit", "host"}, not: []string{"nats-server", "pebble"}},
 	"deploy":          {}, // tests only
 	"docs":            {}, // tests only
