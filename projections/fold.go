@@ -98,7 +98,7 @@ func (s *Store) fold(facts []Fact) (folded int, err error) {
 	defer f.queues.Close()
 	defer f.history.Close()
 	defer s.indexer.clear()
-	defer func() { err = errors.Join(err, f.lookups.close()) }()
+	defer f.lookups.close()
 	if err := f.dropMessageIDs(2 * len(facts)); err != nil {
 		return 0, err
 	}
@@ -522,9 +522,9 @@ func (l *lookups) meta(s *Store, key []byte) (m Meta, err error) {
 	return r.Meta, err
 }
 
-func (l *lookups) close() error {
-	if l.iterator == nil {
-		return nil
+// close releases the iterator, whose errors meta has returned.
+func (l *lookups) close() {
+	if l.iterator != nil {
+		_ = l.iterator.Close()
 	}
-	return l.iterator.Close()
 }

@@ -98,18 +98,14 @@ func (s *Store) Recent(c *schema.Collection, id schema.DocumentID) (r Record, ok
 // Meta is Document without the content.
 func (s *Store) Meta(c *schema.Collection, id schema.DocumentID) (m Meta, ok bool, err error) {
 	var buf [documentKeyBytes]byte
-	return s.meta(documentKey(buf[:0], c.Incarnation, id))
-}
-
-// meta is Meta by key; it decodes the record and copies nothing.
-func (s *Store) meta(key []byte) (m Meta, ok bool, err error) {
+	key := documentKey(buf[:0], c.Incarnation, id)
 	if r, ok := s.cache.meta(key); ok {
 		return r.Meta, r.Version != 0, nil
 	}
 	return s.stored(key)
 }
 
-// stored is meta without the cache.
+// stored is Meta by key, without the cache; it decodes the record and copies nothing.
 func (s *Store) stored(key []byte) (m Meta, ok bool, err error) {
 	err = s.document(key, func(value []byte) error {
 		r, err := decodeRecord(value)
