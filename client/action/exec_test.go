@@ -105,6 +105,12 @@ func TestPoisonFile(t *testing.T) {
 			t.Error("it writes to a closed file")
 		}
 	}
+	checkWhole(t, path, 4)
+}
+
+// checkWhole checks how many lines of a file are whole events.
+func checkWhole(t *testing.T, path string, want int) {
+	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +126,7 @@ func TestPoisonFile(t *testing.T) {
 			whole++
 		}
 	}
-	if whole != 4 {
-		t.Errorf("%d of 4 lines are whole: %s", whole, text)
+	if whole != want {
+		t.Errorf("%d of %d lines are whole: %s", whole, want, text)
 	}
 }

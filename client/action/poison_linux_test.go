@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 )
@@ -39,17 +38,5 @@ func TestPoisonFileFull(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole := 0
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, `{"durable":"d","seq":7,`) && strings.HasSuffix(line, "}\n") {
-			whole++
-		}
-	}
-	if whole != 3 {
-		t.Errorf("%d of 3 lines are whole: %s", whole, text)
-	}
+	checkWhole(t, path, 3)
 }
