@@ -189,7 +189,7 @@ func (r *run) save(ctx context.Context) (*Manifest, error) {
 }
 
 // continues returns the first sequence that the copy of a stream will have. A stream that
-// was trimmed beyond what the backup has leaves a gap, so its copy starts anew.
+// was trimmed beyond what the backup has leaves a gap, so its copy begins again.
 func (r *run) continues(before *Stream, now *jetstream.StreamInfo) (first uint64) {
 	if before != nil && now.State.FirstSeq <= before.Last+1 {
 		return before.First
@@ -269,7 +269,7 @@ func (r *run) copy(ctx context.Context, stream jetstream.Stream, before *Stream)
 }
 
 // checkSame returns an error if the stream has another message than the last of the
-// backup. One message is enough to tell a stream that was restored or made anew since.
+// backup. One message is enough to tell a stream that was restored or made again since.
 func (r *run) checkSame(ctx context.Context, before *Stream) error {
 	if before.Messages == 0 {
 		return nil

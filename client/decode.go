@@ -66,7 +66,7 @@ func garbled(err error) error {
 	return fmt.Errorf("the request succeeded, but its reply cannot be read: %v: is the client older than the server?", err)
 }
 
-// itemOf decodes the document at.Body of a reply with a status. at says what is known of
+// itemOf decodes the document about.Body of a reply with a status. about has what is known of
 // it. An item that comes with an error lacks the Value at least.
 func itemOf[T any](about DecodeError, status int) (Item[T], error) {
 	system, err := schema.ReadSystem(about.Body)
@@ -90,7 +90,7 @@ var leftOut = [][]string{
 	{"_ts", "_etag", "_deadline", "_rule", "_hold", "ttl", "id"},
 }
 
-// decode decodes the document at.Body into a T. Members that lapse adds must not prevent
+// decode decodes the document about.Body into a T. Members that lapse adds must not prevent
 // it: a map[string]string has no place for a number, a strict UnmarshalJSON may refuse
 // them. But a T that names a member with another type is wrong.
 func decode[T any](about DecodeError) (T, error) {

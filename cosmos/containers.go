@@ -58,7 +58,7 @@ func (c *container) fresh(t *tail) bool {
 func (c *container) name() string { return c.info.Name }
 
 // container returns the container with an id or resource id. SDKs tell two cases apart: a
-// stale resource id is a 404, a container created anew a 400 with substatus 1024. At the
+// stale resource id is a 404, a container created again a 400 with substatus 1024. At the
 // latter they read it again.
 func (x *exchange) container(id string) (*container, error) {
 	name := id
@@ -247,7 +247,7 @@ func (x *exchange) putContainer(op, id string, p schema.Properties, d *definitio
 	return c.reply(status), nil
 }
 
-// readContainer reads a container anew: a client that asks wants to see changes of others.
+// readContainer reads a container again: a client that asks wants to see changes of others.
 func (x *exchange) readContainer() (*reply, error) {
 	c, err := x.fresh()
 	if err != nil {

@@ -121,14 +121,14 @@ func (g *Gateway) database(name string) (*database, error) {
 	return db, nil
 }
 
-// show returns a database as a resource, under the id that the request has.
+// showDatabase returns a database as a resource, under the id that the request has.
 func showDatabase(name, id string) []byte {
 	rid := databaseRID(name)
 	out := schema.AppendString([]byte(`{"id":`), id)
 	return fmt.Appendf(out, `,"_rid":"%s","_self":"dbs/%[1]s/","_etag":"\"%[1]s\"","_colls":"colls/","_users":"users/","_ts":0}`, rid)
 }
 
-// id returns the id of the database in the request, its name if that has a resource id.
+// databaseID returns the id of the database in the request, its name if that has a resource id.
 func (x *exchange) databaseID() string {
 	if id := x.path[1]; !isRID(id, 4) {
 		return id

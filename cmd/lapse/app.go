@@ -165,7 +165,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 // command parses the arguments, runs the command that they name and returns its exit code.
-// The commands are built anew for each call, so flags keep nothing between two calls.
+// The commands are built for each call, so flags keep nothing between two calls.
 func (a *app) command(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)

@@ -91,7 +91,7 @@ func (c *connection) operator(cmd *cobra.Command) (jetstream.JetStream, func(), 
 }
 
 // interruptedOr returns err, or one that says that the command was interrupted. Every
-// command here may be repeated after that: it goes on, or begins anew.
+// command here may be repeated after that: it goes on, or begins again.
 func interruptedOr(cmd *cobra.Command, err error) error {
 	if err != nil && cmd.Context().Err() != nil {
 		return errors.New("interrupted: run it again")

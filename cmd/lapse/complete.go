@@ -62,7 +62,7 @@ func completeCollection(cmd *cobra.Command, _ []string, _ string) (names []cobra
 	if cmd.Flag("server") == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp // of an exported log
 	}
-	// The command's own connection is out of reach of this function, so its flags are
+	// This function does not have the command's own connection, so its flags are
 	// copied. Errors are silent: a shell shows nothing while a word is completed.
 	var conn connection
 	same := &cobra.Command{}

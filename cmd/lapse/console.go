@@ -81,7 +81,7 @@ func (f *consoleFlags) readToken() (string, error) {
 }
 
 // newConsoleCommand serves the console of a database elsewhere. It listens before it
-// connects, so that an address in use is reported even while NATS is out of reach.
+// connects, so that an address in use is reported even while NATS is unreachable.
 func newConsoleCommand(a *app) *cobra.Command {
 	var conn connection
 	f := consoleFlags{given: true}

@@ -158,7 +158,7 @@ func (c *connection) deleteDatabase(cmd *cobra.Command, a *app, storeDir string,
 }
 
 // deleted prints what a deletion has removed, and reports what is elsewhere: projections
-// are on the machines that served the database, and out of reach over NATS.
+// are on the machines that served the database, and unreachable over NATS.
 func (out *output) deleted(name schema.DatabaseName, streams []string, storeDir string) error {
 	text, err := json.Marshal(map[string]any{"database": name, "streams": append([]string{}, streams...)})
 	if err == nil {

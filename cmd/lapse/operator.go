@@ -36,7 +36,7 @@ func operatorKey(file string) (public string, err error) {
 }
 
 // makeSeed writes the seed of a new user, all of it or nothing: a crash leaves file.new,
-// and the next start begins anew. An empty file would be refused for ever.
+// and the next start makes another. An empty file would be refused for ever.
 func makeSeed(file string) (string, error) {
 	key, err := nkeys.CreateUser()
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 //
 //   - the options and the port are checked: a mistake costs nothing;
 //   - the lock: one process at a time uses the store;
-//   - what an earlier process has put into quarantine goes back, and is judged anew;
+//   - what an earlier process has put into quarantine goes back, and is judged again;
 //   - a restore or deletion that was interrupted keeps its database out (checkChanges);
 //   - the files of the streams are read (check.go), before NATS may change them;
 //   - there is room for a batch that NATS has to complete (room.go);

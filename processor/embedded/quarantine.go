@@ -53,7 +53,7 @@ func (q *quarantine) put(stream string, db schema.DatabaseName, why error) error
 }
 
 // putBack moves all streams back. An error stops a start: streams that NATS does not find
-// would be made anew, empty.
+// would be made again, empty.
 func (q *quarantine) putBack() error {
 	entries, err := os.ReadDir(q.dir())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,7 +23,7 @@ func KeepTogether(ctx context.Context, lead *nats.Conn, others ...*nats.Conn) {
 }
 
 // keepWith is KeepTogether for one connection. It moves it at most as often as there are
-// servers, until lead connects anew or the two are together.
+// servers, until lead connects again or the two are together.
 func keepWith(ctx context.Context, lead, nc *nats.Conn) {
 	leads, connects := lead.StatusChanged(nats.CONNECTED), nc.StatusChanged(nats.CONNECTED)
 	defer lead.RemoveStatusListener(leads)

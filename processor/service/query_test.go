@@ -32,7 +32,7 @@ func (a queryReply) ids() string {
 	return strings.Join(ids, " ")
 }
 
-// query sends a query with explain; members are its other members.
+// ask sends a query with explain; members are its other members.
 func ask(w *processortest.Wire, collection, members string, headers ...string) (a queryReply) {
 	w.T.Helper()
 	w.Check(json.Unmarshal(w.Want(200, "query."+collection, `{"explain":true`+members+`}`, headers...).Body, &a))

@@ -25,7 +25,7 @@ import (
 //
 // At each step it belongs to one goroutine, so it has no lock. It ends with reply, which
 // every path reaches exactly once: a panic is a 503 (recover), a full queue a 429, a passed
-// deadline a 504. reply gives back what the request held: bytes, and Service.open.
+// deadline a 504. reply gives back what the request held: bytes, and Service.accepting.
 
 // Request is a request that has no reply yet.
 type Request struct {
