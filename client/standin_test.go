@@ -224,20 +224,7 @@ func (s *standin) internal() {
 	s.happen(schema.Event{Type: schema.WriterStarted, Collection: schema.InternalCollection})
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// must is check for a call that returns something else, too.
-func must(t testing.TB) func(any, error) {
-	return func(_ any, err error) {
-		t.Helper()
-		check(t, err)
-	}
-}
+var check, must = harness.Check, harness.Must
 
 // patient returns a context that ends after what should take less.
 func patient(t testing.TB) context.Context {

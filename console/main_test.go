@@ -16,6 +16,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/harness/inprocess"
 )
 
@@ -83,9 +84,4 @@ func put(t testing.TB, coll *client.Collection, id, body string) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = harness.Check

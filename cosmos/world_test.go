@@ -14,6 +14,7 @@ import (
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/cosmos"
 	"github.com/lapsedb/lapse/lapsetest/bubble"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // world is a gateway of a database that is kept, in a bubble, and the other side of it.
@@ -77,9 +78,4 @@ func (w *world) send(method string, body io.Reader, headers ...string) *httptest
 	return answer
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = harness.Check

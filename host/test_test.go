@@ -21,6 +21,7 @@ import (
 	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/schema/asyncapi"
 	"github.com/lapsedb/lapse/test/conform"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -600,9 +601,4 @@ func TestClockRuns(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = harness.Check

@@ -128,20 +128,7 @@ func startLog(t *testing.T, o embedded.Options) (*embedded.Server, *nats.Conn, j
 	return s, nc, js
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// jetStream returns the JetStream of a connection.
-func jetStream(t *testing.T, nc *nats.Conn) jetstream.JetStream {
-	t.Helper()
-	js, err := jetstream.New(nc)
-	check(t, err)
-	return js
-}
+var check, must, jetStream = harness.Check, harness.Must, harness.JetStream
 
 // subscribe handles what is sent to a subject, from now on.
 func subscribe(t *testing.T, nc *nats.Conn, subject string, handle nats.MsgHandler) {
@@ -164,13 +151,5 @@ func connected(t *testing.T) func(*nats.Conn, error) *nats.Conn {
 		check(t, err)
 		t.Cleanup(nc.Close)
 		return nc
-	}
-}
-
-// must is check for a call that returns something else, too.
-func must(t testing.TB) func(any, error) {
-	return func(_ any, err error) {
-		t.Helper()
-		check(t, err)
 	}
 }

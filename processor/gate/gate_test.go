@@ -231,25 +231,4 @@ func TestDeletedByAnotherGate(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// jetStream returns the JetStream of a connection.
-func jetStream(t *testing.T, nc *nats.Conn) jetstream.JetStream {
-	t.Helper()
-	js, err := jetstream.New(nc)
-	check(t, err)
-	return js
-}
-
-// must is check for a call that returns something else, too.
-func must(t testing.TB) func(any, error) {
-	return func(_ any, err error) {
-		t.Helper()
-		check(t, err)
-	}
-}
+var check, must, jetStream = harness.Check, harness.Must, harness.JetStream

@@ -15,6 +15,7 @@ import (
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -115,7 +116,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	ctx := context.Background()
 	log, err := eventlog.Open(ctx, eventlog.Connections{Log: benchConn(b, server.ConnectLog)}, eventlog.Config{Database: "main"})
 	check(b, err)
-	peer := &consumer{b, versus.JetStream(b, benchConn(b, server.ConnectLog)), log.DB.LogStream()}
+	peer := &consumer{b, harness.JetStream(b, benchConn(b, server.ConnectLog)), log.DB.LogStream()}
 	versus.Run(b, "catch-up: read the log and fold it, "+versus.Size("1,000,000", "100,000")+" events", func() versus.Rate {
 		store, err := projections.Open(b.TempDir(), projections.Options{})
 		check(b, err)
@@ -186,7 +187,7 @@ const appendAhead = 4096
 func startAppender(b *testing.B) *appender {
 	b.Helper()
 	p := &appender{b: b, prefix: schema.DatabaseName("main").Append() + "K7Q2ZD5W3MBVX4TAHC6RNE."}
-	p.js = versus.JetStream(b, versus.Connect(b, versus.StartServer(b, false)), jetstream.WithPublishAsyncMaxPending(appendAhead))
+	p.js = harness.JetStream(b, versus.Connect(b, versus.StartServer(b, false)), jetstream.WithPublishAsyncMaxPending(appendAhead))
 	_, err := p.js.CreateStream(context.Background(), eventlog.LogConfig("main", p.prefix))
 	check(b, err)
 	if p.store, err = projections.Open("projection", projections.Options{FS: vfs.NewMem()}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/lapsedb/lapse/backup"
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -31,7 +32,7 @@ func BenchmarkBackup(b *testing.B) {
 	check(b, err)
 	log, err := manager.LoadStream("LAPSE_main")
 	check(b, err)
-	js := versus.JetStream(b, nc)
+	js := harness.JetStream(b, nc)
 	round := func(copy func(dir string) error) versus.Side {
 		return func() versus.Rate {
 			dir := b.TempDir()

@@ -66,7 +66,7 @@ func clusterKV(b *testing.B, url string) *kv {
 	k := &kv{}
 	config := jetstream.KeyValueConfig{Bucket: kvBucket, Storage: jetstream.FileStorage, Replicas: cluster.Nodes}
 	for _, nc := range versus.Connections(b, url, connections) {
-		js := versus.JetStream(b, nc)
+		js := harness.JetStream(b, nc)
 		bucket, err := js.CreateOrUpdateKeyValue(context.Background(), config)
 		for patience := time.Now().Add(timeout); err != nil && time.Now().Before(patience); time.Sleep(50 * time.Millisecond) {
 			bucket, err = js.CreateOrUpdateKeyValue(context.Background(), config)

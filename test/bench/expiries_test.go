@@ -17,6 +17,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -94,7 +95,7 @@ func readAll(b *testing.B, url, stream, subject string, do func(m jetstream.Msg,
 	defer cancel()
 	nc := versus.Connect(b, url)
 	defer nc.Close()
-	ordered, err := versus.JetStream(b, nc).OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+	ordered, err := harness.JetStream(b, nc).OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	check(b, err)
 	if info, err := ordered.Info(ctx); err != nil {
 		b.Fatal(err)

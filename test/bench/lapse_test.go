@@ -74,7 +74,7 @@ func (l *lapse) create(b *testing.B, name string, opts ...client.PropertyOption)
 // logStream returns the stream of the log.
 func (l *lapse) logStream(b *testing.B) jetstream.Stream {
 	b.Helper()
-	stream, err := versus.JetStream(b, versus.Connect(b, l.URL())).Stream(context.Background(), "LAPSE_main")
+	stream, err := harness.JetStream(b, versus.Connect(b, l.URL())).Stream(context.Background(), "LAPSE_main")
 	check(b, err)
 	return stream
 }

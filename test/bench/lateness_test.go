@@ -14,6 +14,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -155,7 +156,7 @@ func latenessOfMarkers(b *testing.B, waiting []int) (stored [][]time.Duration) {
 	}
 	k := startMarkers(b)
 	defer k.end()
-	js := versus.JetStream(b, versus.Connect(b, k.URL))
+	js := harness.JetStream(b, versus.Connect(b, k.URL))
 	for step, others := range waiting {
 		k.put(b, before(waiting, step), others, func(int) time.Duration { return othersTTL })
 		versus.Settle(lost, k.PID)

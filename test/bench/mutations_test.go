@@ -15,6 +15,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -39,7 +40,7 @@ func BenchmarkMutations(b *testing.B) {
 	one := versus.StartNATS(b, false)
 	beside := []*mutator{startUpserter(b, border.URL), startUpserter(b, one.URL)}
 	streams := []jetstream.Stream{
-		mutationsStream(b, versus.JetStream(b, versus.Connect(b, border.URL, nats.UserInfo(storing, storing)))),
+		mutationsStream(b, harness.JetStream(b, versus.Connect(b, border.URL, nats.UserInfo(storing, storing)))),
 		mutationsStream(b, beside[1].js),
 	}
 	publish := func(peer int, server *versus.Process) versus.Side {
@@ -164,7 +165,7 @@ func (l *lapse) judged(b *testing.B) {
 // events counts the events of a type about a collection in the log.
 func (l *lapse) events(b *testing.B, collection, event string) int {
 	b.Helper()
-	js := versus.JetStream(b, versus.Connect(b, l.URL()))
+	js := harness.JetStream(b, versus.Connect(b, l.URL()))
 	consumer, err := js.CreateConsumer(context.Background(), "LAPSE_main", jetstream.ConsumerConfig{
 		FilterSubject:     "lapse.main.events." + collection + "." + event,
 		AckPolicy:         jetstream.AckNonePolicy,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -21,14 +22,14 @@ const kvBucket = "bench"
 func startKV(b *testing.B, syncAlways bool) *kv {
 	b.Helper()
 	server := versus.StartNATS(b, syncAlways)
-	js := versus.JetStream(b, versus.Connect(b, server.URL))
+	js := harness.JetStream(b, versus.Connect(b, server.URL))
 	config := jetstream.KeyValueConfig{Bucket: kvBucket, Storage: jetstream.FileStorage}
 	if _, err := js.CreateKeyValue(context.Background(), config); err != nil {
 		b.Fatal(err)
 	}
 	k := &kv{Process: server}
 	for _, nc := range versus.Connections(b, server.URL, connections) {
-		bucket, err := versus.JetStream(b, nc).KeyValue(context.Background(), config.Bucket)
+		bucket, err := harness.JetStream(b, nc).KeyValue(context.Background(), config.Bucket)
 		check(b, err)
 		k.buckets = append(k.buckets, bucket)
 	}

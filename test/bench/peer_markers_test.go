@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -37,7 +38,7 @@ func startMarkers(b *testing.B) *markers {
 	dir := b.TempDir()
 	ctx := context.Background()
 	server := versus.StartNATSIn(b, dir, false)
-	js := versus.JetStream(b, versus.Connect(b, server.URL))
+	js := harness.JetStream(b, versus.Connect(b, server.URL))
 	if _, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket: markersBucket, Storage: jetstream.FileStorage, LimitMarkerTTL: 24 * time.Hour,
 	}); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/test/versus"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // publishAhead is the maximum number of messages in flight.
@@ -23,7 +23,7 @@ type publisher struct {
 func publishTo(b *testing.B, nc *nats.Conn) *publisher {
 	b.Helper()
 	p := &publisher{b: b}
-	p.js = versus.JetStream(b, nc, jetstream.WithPublishAsyncMaxPending(publishAhead),
+	p.js = harness.JetStream(b, nc, jetstream.WithPublishAsyncMaxPending(publishAhead),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) { p.failed.Store(&err) }))
 	return p
 }

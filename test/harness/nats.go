@@ -10,10 +10,19 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // maxPayload is the max_payload of the NATS server inside lapse.
 const maxPayload = 4 << 20
+
+// JetStream returns JetStream on a connection.
+func JetStream(t testing.TB, nc *nats.Conn, opts ...jetstream.JetStreamOpt) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc, opts...)
+	Check(t, err)
+	return js
+}
 
 // NATSOptions returns options for a NATS server with JetStream in dir, as inside lapse:
 // on a free port of 127.0.0.1, without logs and signal handlers.

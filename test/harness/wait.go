@@ -17,6 +17,14 @@ func Check(t testing.TB, err error) {
 	}
 }
 
+// Must is Check for a call that returns something else, too.
+func Must(t testing.TB) func(any, error) {
+	return func(_ any, err error) {
+		t.Helper()
+		Check(t, err)
+	}
+}
+
 // Eventually waits until a condition holds, or fails the test after a minute.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()

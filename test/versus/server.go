@@ -5,7 +5,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/test/harness"
 )
@@ -43,14 +42,4 @@ func Connections(tb testing.TB, url string, n int) []*nats.Conn {
 		conns[i] = Connect(tb, url)
 	}
 	return conns
-}
-
-// JetStream returns JetStream on a connection.
-func JetStream(tb testing.TB, nc *nats.Conn, opts ...jetstream.JetStreamOpt) jetstream.JetStream {
-	tb.Helper()
-	js, err := jetstream.New(nc, opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return js
 }
