@@ -63,7 +63,8 @@ func (c *Client) AllProcesses(ctx context.Context) ([]Process, error) {
 
 // processes returns the sorted processes of some databases.
 func (c *Client) processes(ctx context.Context, of func(database string) bool) (all []Process, err error) {
-	var replied []schema.Presence
+	var roll schema.Roll
+	older := false // one of 0.3.0 replied
 	add := func(p *schema.Presence, s schema.Standing, why string) {
 		if s.Role != schema.RoleNone && of(string(s.Database)) {
 			all = append(all, processOf(p, s, why))
@@ -74,14 +75,15 @@ func (c *Client) processes(ctx context.Context, of func(database string) bool) (
 		if !ok {
 			return c.timeout
 		}
-		replied = append(replied, p)
+		roll.Add(&p)
+		older = older || p.Older
 		for _, s := range p.Databases {
 			add(&p, s, "")
 		}
 		switch {
-		case len(schema.Missing(replied)) > 0:
+		case len(roll.Missing) > 0:
 			return c.timeout
-		case slices.ContainsFunc(replied, func(p schema.Presence) bool { return p.Older }):
+		case older:
 			return quiet
 		}
 		return 0
@@ -89,7 +91,7 @@ func (c *Client) processes(ctx context.Context, of func(database string) bool) (
 	if err != nil && !errors.Is(err, ErrTooLarge) {
 		return nil, err
 	}
-	for id, roles := range schema.Missing(replied) {
+	for id, roles := range roll.Missing {
 		for db, role := range roles {
 			add(&schema.Presence{ID: id}, schema.Standing{Database: db, Role: role}, fmt.Sprintf("no answer within %s", c.timeout))
 		}

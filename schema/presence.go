@@ -3,7 +3,6 @@ package schema
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -104,14 +103,24 @@ func (p *Presence) Process(s Standing) Process {
 	return Process{ID: p.ID, Host: p.Host, PID: p.PID, Version: p.Version, Role: s.Role, Seq: s.Seq, Behind: s.Behind}
 }
 
-// Missing returns the processes that some know and that are not among them, as Presence.Knows.
-func Missing(all []Presence) map[string]map[DatabaseName]string {
-	missing := make(map[string]map[DatabaseName]string)
-	for _, p := range all {
-		maps.Copy(missing, p.Knows)
+// Roll tells whether all processes have replied. An Add takes no longer after thousands of
+// replies, which anybody may send, than at first.
+type Roll struct {
+	// Missing are the processes that some know and that have not replied, as Presence.Knows.
+	Missing map[string]map[DatabaseName]string
+	replied map[string]bool
+}
+
+// Add adds the reply of a process.
+func (r *Roll) Add(p *Presence) {
+	if r.replied == nil {
+		r.Missing, r.replied = make(map[string]map[DatabaseName]string), make(map[string]bool)
 	}
-	for _, p := range all {
-		delete(missing, p.ID)
+	r.replied[p.ID] = true
+	delete(r.Missing, p.ID)
+	for id, roles := range p.Knows {
+		if !r.replied[id] {
+			r.Missing[id] = roles
+		}
 	}
-	return missing
 }

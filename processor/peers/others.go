@@ -57,13 +57,15 @@ func (p *Process) discover(ctx context.Context) {
 	defer cancel()
 	p.ping(toAll)
 	_ = p.Await(ctx, func(members []Member) bool {
-		all, older := []schema.Presence{}, false
+		var roll schema.Roll
+		older := false
 		for _, m := range members {
-			all, older = append(all, m.Presence), older || m.Older
+			roll.Add(&m.Presence)
+			older = older || m.Older
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.noOthers || len(all) > 0 && !older && len(schema.Missing(all)) == 0
+		return p.noOthers || len(members) > 0 && !older && len(roll.Missing) == 0
 	})
 }
 
