@@ -17,8 +17,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/processortest"
 	"github.com/lapsedb/lapse/processor/snapshot"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -198,4 +200,18 @@ type unreadableObjects struct {
 
 func (o unreadableObjects) GetInfo(context.Context, string, ...jetstream.GetObjectInfoOpt) (*jetstream.ObjectInfo, error) {
 	return nil, o.err
+}
+
+// TestListWithoutReply: a list that NATS does not answer ends, so that a start asks again.
+func TestListWithoutReply(t *testing.T) {
+	o := harness.NATSOptions(t.TempDir())
+	o.JetStream = false
+	nc := harness.Dial(t, harness.StartNATS(t, o).ClientURL())
+	if _, err := nc.Subscribe("$JS.API.STREAM.NAMES", func(*nats.Msg) {}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := snapshot.Newest(t.Context(), harness.JetStream(t, nc, jetstream.WithDefaultTimeout(10*time.Millisecond)), "main")
+	if !eventlog.Transient(err) {
+		t.Errorf("it ends with %v", err)
+	}
 }

@@ -114,7 +114,10 @@ func (s *Store) List(ctx context.Context) ([]schema.Snapshot, error) {
 // is one that is unreadable, which is no error here. It asks for all of them at the same
 // time.
 func (s *Store) all(ctx context.Context) (all []storedSnapshot, err error) {
-	names := s.js.ObjectStoreNames(ctx)
+	// Unlike its other requests, nats.go would wait for this reply for ever.
+	listing, cancel := context.WithTimeout(ctx, s.js.Options().DefaultTimeout)
+	defer cancel()
+	names := s.js.ObjectStoreNames(listing)
 	var seqs []uint64
 	for name := range names.Name() { // to the end, or the sender leaks
 		digits, ok := strings.CutPrefix(name, s.db.SnapshotStore())
