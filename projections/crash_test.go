@@ -180,6 +180,7 @@ func TestFlush(t *testing.T) {
 // Damaged reports it and Open refuses it from then on, or the projection is still the state
 // of the log up to its cursor.
 func TestBitFlips(t *testing.T) {
+	stress.OneGoroutine(t)
 	random := stress.Rand(t)
 	l := crashLog(random, 1000)
 	prefixes := foldPrefixes(t, l)

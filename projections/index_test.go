@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/values"
+	"github.com/lapsedb/lapse/test/stress"
 	"pgregory.net/rapid"
 )
 
@@ -361,6 +362,7 @@ func TestIndexCrash(t *testing.T) {
 // TestLargeFold: a fold whose index entries are many times its size takes several
 // steps, since Pebble limits the size of a batch.
 func TestLargeFold(t *testing.T) {
+	stress.OneGoroutine(t)
 	var paths, members []string
 	for i := range 64 {
 		paths = append(paths, fmt.Sprintf(`{"path":"/a%d"}`, i))

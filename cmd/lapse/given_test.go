@@ -11,11 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // TestEmptyValues: no command accepts an empty value, of any flag or argument, nor an empty
 // element of a list. An unset variable of a script is not a wish for the default.
 func TestEmptyValues(t *testing.T) {
+	stress.OneGoroutine(t)
 	ended, end := context.WithCancel(t.Context())
 	end() // a command that is not refused does not serve or watch for ever
 	refused := func(args ...string) {

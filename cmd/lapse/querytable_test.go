@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 func TestFit(t *testing.T) {
@@ -33,6 +34,7 @@ func TestFit(t *testing.T) {
 // TestDocumentPrinterIsBounded: tables have a bounded size, whatever the number of
 // documents and of their members.
 func TestDocumentPrinterIsBounded(t *testing.T) {
+	stress.OneGoroutine(t)
 	var members []string
 	for i := range mostColumns + 10 {
 		members = append(members, fmt.Sprintf(`"m%d":"生命"`, i))

@@ -9,11 +9,13 @@ import (
 
 	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // TestAbuse: queries that would take hours or all memory are refused or answered, all in
 // less than a minute, which is enough for any machine.
 func TestAbuse(t *testing.T) {
+	stress.OneGoroutine(t)
 	long := strings.Repeat("a", 200_000)
 	list := "[" + strings.Repeat("1,", 20_000) + "1]"
 	documents := []string{fmt.Sprintf(`"n":1,"s":%q,"half":%q,"l":[%s1],"c":%s`, long, long[:100_000]+"b", strings.Repeat("1,", 1000), strings.Repeat("[", 100)+list+strings.Repeat("]", 100))}

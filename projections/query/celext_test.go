@@ -12,11 +12,13 @@ import (
 
 	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // TestTextsStayBounded: a condition that could make a text or list much larger than the
 // document is refused before it does.
 func TestTextsStayBounded(t *testing.T) {
+	stress.OneGoroutine(t)
 	list := "[" + strings.Repeat(`"",`, 9_999) + `""]`
 	documentOf := func(size int) string {
 		return fmt.Sprintf(`"s":%q,"l":%s,"n":1`, strings.Repeat("a", size), list)
