@@ -204,7 +204,7 @@ func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return 
 // and does not end serving: the projection is right, but the log is no longer complete.
 func (p *Processor) scrubRest(ctx context.Context, s *eventlog.Scrub) {
 	began := time.Now()
-	err := s.Rest(ctx, p.service.Pacer(service.IndexPause), func(err error) { p.options.Events(observe.LogUnread{Err: err}) })
+	err := s.Rest(ctx, p.service.Pacer(service.QueryPause), func(err error) { p.options.Events(observe.LogUnread{Err: err}) })
 	if ctx.Err() == nil {
 		p.options.Events(observe.LogScrubbed{Events: s.From - s.First, Took: time.Since(began), Err: err})
 	}

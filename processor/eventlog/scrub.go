@@ -74,19 +74,25 @@ func (s *Scrub) Newest(ctx context.Context) error {
 	return nil
 }
 
-// scrubAtOnce is how many events are read between two calls of pace.
-const scrubAtOnce = 20_000
+const (
+	scrubAtOnce = 20_000 // events read by one consumer
+	scrubSlice  = 500    // events read between two calls of pace: milliseconds
+)
 
-// Rest reads the older part. After each step it calls pace with the step's duration, so
+// Rest reads the older part. After each slice it calls pace with the slice's duration, so
 // that other work gets its share. Retention may trim the part meanwhile. It returns an
 // ErrGap if events are lost, or the error of ctx. Any other error passes: it calls unread
 // with it and reads on.
 func (s *Scrub) Rest(ctx context.Context, pace func(context.Context, time.Duration), unread func(error)) error {
 	for at := s.First; at < s.From; {
 		began := time.Now()
-		through := min(at+scrubAtOnce, s.From) - 1
+		through, slice := min(at+scrubAtOnce, s.From)-1, at+scrubSlice
 		err := s.log.readPatiently(ctx, at, through, func(e *schema.Event) error {
 			at, through = e.Seq+1, max(through, e.Seq)
+			if at >= slice {
+				pace(ctx, time.Since(began))
+				began, slice = time.Now(), at+scrubSlice
+			}
 			return nil
 		})
 		switch {

@@ -81,6 +81,23 @@ func TestStartReadsLittle(t *testing.T) {
 	})
 }
 
+// TestScrubPaces: a check of the log leaves time for others every few milliseconds.
+func TestScrubPaces(t *testing.T) {
+	processortest.Bubble(t, func(w *processortest.Wire) {
+		w.Want(201, "collection.create.c", `{}`)
+		operations := strings.Repeat(`,{"op":"upsert","id":"a","body":{}}`, 1000)[1:]
+		w.Want(200, "batch.c", `{"operations":[`+operations+`]}`)
+		s, err := eventlog.NewScrub(w.Ctx(), w.Inside().Log, w.Inside().Store.Cursor())
+		w.Check(err)
+		s.From = w.Inside().Store.Cursor().Seq // as if the log were long
+		paced := 0
+		w.Check(s.Rest(w.Ctx(), func(context.Context, time.Duration) { paced++ }, func(err error) { t.Error(err) }))
+		if paced < 3 {
+			t.Errorf("it reads a thousand events and paces %d times", paced)
+		}
+	})
+}
+
 // leaderless is a JetStream that creates no consumer for a while.
 type leaderless struct {
 	jetstream.JetStream

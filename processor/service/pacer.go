@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// Queries, forecasts and index builds may take seconds, on the cores that requests need.
-// They run in slices, and after each slice in which requests came or events were folded
-// they pause for a multiple of it. So they get a share of the machine that shrinks when
-// there is other work, and all of it when there is none.
+// Queries, forecasts, index builds and the check of the log may take seconds, on the cores
+// that requests need. They run in slices, and after each slice in which requests came or
+// events were folded they pause for a multiple of it. So they get a share of the machine
+// that shrinks when there is other work, and all of it when there is none.
 
 // Pauses of background work while requests arrive, as multiples of the time worked: of a
-// query, per query worker, and of the index build, which has to keep up with the writer.
+// query, per query worker, and of the log's check; and of the index build, which has to keep
+// up with the writer.
 const (
 	QueryPause = 4
 	IndexPause = 1

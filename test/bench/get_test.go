@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -84,6 +85,45 @@ func countCallers(n int) string {
 		return "1 caller"
 	}
 	return fmt.Sprintf("%d callers", n)
+}
+
+// BenchmarkGetOfMany gets any of very many documents, against any of few in a database of
+// its own, which fit into its cache: with the cache as it is, and with a large one.
+func BenchmarkGetOfMany(b *testing.B) {
+	const callers, few, large = 64, 10_000, "5GiB"
+	many := versus.Size(20_000_000, 200_000)
+	side := func(l *lapse, documents int) versus.Side {
+		s := &stored{lapse: l, conns: versus.Connections(b, l.URL(), connections)}
+		return (&versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
+			return s.get(caller, versus.Spread(n, documents))
+		}}).Round(b)
+	}
+	filled := func(documents int) *lapse {
+		l := startLapse(b, processor.OS)
+		l.create(b, "orders", client.DefaultTTL(day))
+		fill(b, l, "orders", documents)
+		return l
+	}
+	l, other := filled(many), filled(few)
+	work := fmt.Sprintf("`get` of any of %s documents, %s", millions(many), countCallers(callers))
+	peer := versus.Peer{Name: fmt.Sprintf("any of %s", thousands(few)), Goal: versus.AtLeast(0.9), Round: side(other, few)}
+	b.Run("cache=auto", func(b *testing.B) {
+		versus.Settle(10*time.Minute, l.PID()) // compactions
+		versus.Run(b, work, side(l, many), peer)
+	})
+	l.Stop()
+	l = startProfiled(b, func(args ...string) *harness.Server { return harness.ServeIn(b, l.Dir, args...) }, "--cache-bytes", large)
+	b.Run("cache="+large, func(b *testing.B) {
+		inBatches(b, l.URL(), 0, many, func(nc *nats.Conn, from, to int) error { // into the cache
+			var body batchBody
+			for n := from; n < to; n++ {
+				body.get(n)
+			}
+			return askBatch(nc, "orders", body.end(), to-from)
+		})
+		versus.Settle(10*time.Minute, l.PID()) // the log is checked
+		versus.Run(b, work+", `--cache-bytes "+large+"`", side(l, many), peer)
+	})
 }
 
 // BenchmarkBatchGet reads a hundred documents per request, against NATS KV reading one
