@@ -103,19 +103,19 @@ func (k *markers) marked(b *testing.B, do func(n int, stored time.Time) error) {
 	})
 }
 
-// stormOfKeys lets stormDocuments keys expire in about one second. NATS counts a TTL from
+// stormOfKeys lets keys expire in about one second. NATS counts a TTL from
 // the nanosecond at which the key was stored, so they are due within half a second of the
 // beginning of that second.
-func stormOfKeys(b *testing.B) versus.Rate {
+func stormOfKeys(b *testing.B, keys int) versus.Rate {
 	b.Helper()
 	for _, rate := range stormLoads {
 		k := startMarkers(b)
-		due := dueAfter(rate)
-		k.put(b, 0, stormDocuments, func(int) time.Duration {
+		due := dueAfter(keys, rate)
+		k.put(b, 0, keys, func(int) time.Duration {
 			return time.Duration(max(1, math.Round(time.Until(due).Seconds()))) * time.Second
 		})
 		if time.Until(due) > settled {
-			return k.storm(b, due)
+			return k.storm(b, keys, due)
 		}
 		k.end()
 	}
@@ -126,18 +126,18 @@ func stormOfKeys(b *testing.B) versus.Rate {
 // storm measures until every key has its marker. NATS stores a second marker for keys
 // that wait for longer than two seconds. So the end is the time of the last marker, or
 // the time at which the last key was seen to be gone, if that was before.
-func (k *markers) storm(b *testing.B, due time.Time) versus.Rate {
+func (k *markers) storm(b *testing.B, keys int, due time.Time) versus.Rate {
 	b.Helper()
 	defer k.end()
-	if state, err := k.state(); err != nil || state.Msgs != uint64(stormDocuments) || state.LastSeq != uint64(stormDocuments) {
-		b.Fatalf("%d keys are stored as %+v: %v", stormDocuments, state, err)
+	if state, err := k.state(); err != nil || state.Msgs != uint64(keys) || state.LastSeq != uint64(keys) {
+		b.Fatalf("%d keys are stored as %+v: %v", keys, state, err)
 	}
 	time.Sleep(time.Until(due))
 	clock := versus.Start(k.PID)
 	for {
 		state, err := k.state()
 		check(b, err)
-		if state.FirstSeq > uint64(stormDocuments) {
+		if state.FirstSeq > uint64(keys) {
 			break // each key is removed once its marker is stored
 		}
 		if time.Since(due) > 10*timeout {
@@ -146,9 +146,9 @@ func (k *markers) storm(b *testing.B, due time.Time) versus.Rate {
 		time.Sleep(stormPoll)
 	}
 	took := time.Since(due)
-	rate := clock.Stop(stormDocuments)
+	rate := clock.Stop(keys)
 	var last time.Time
-	seen := make([]bool, stormDocuments)
+	seen := make([]bool, keys)
 	marked := 0
 	k.marked(b, func(n int, stored time.Time) error {
 		if stored.Before(due.Add(-time.Second/2 - stormPoll)) {
@@ -161,10 +161,10 @@ func (k *markers) storm(b *testing.B, due time.Time) versus.Rate {
 		last = stored
 		return nil
 	})
-	if marked != stormDocuments {
-		b.Fatalf("%d of %d keys have a marker", marked, stormDocuments)
+	if marked != keys {
+		b.Fatalf("%d of %d keys have a marker", marked, keys)
 	}
-	rate.PerSecond = float64(stormDocuments) / min(took, last.Sub(due)).Seconds()
+	rate.PerSecond = float64(keys) / min(took, last.Sub(due)).Seconds()
 	return rate
 }
 

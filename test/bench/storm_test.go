@@ -16,8 +16,11 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// stormDocuments is the number of documents due in one second.
-var stormDocuments = versus.Size(1_000_000, 50_000)
+// The number of documents due in one second, alone and beside reads.
+var (
+	stormDocuments = versus.Size(1_000_000, 50_000)
+	besideReads    = versus.Size(200_000, 50_000)
+)
 
 // stormRounds is the number of rounds of a storm: three where other benchmarks have five,
 // since a round takes minutes.
@@ -45,7 +48,7 @@ func BenchmarkStorm(b *testing.B) {
 func benchmarkStormRate(b *testing.B) {
 	storm := func(opts ...client.PropertyOption) versus.Side {
 		return func() versus.Rate {
-			s := startStorm(b, nil, opts...)
+			s := startStorm(b, stormDocuments, nil, opts...)
 			defer s.end()
 			s.waitUntilDue()
 			clock := versus.Start(s.PID())
@@ -56,8 +59,8 @@ func benchmarkStormRate(b *testing.B) {
 		}
 	}
 	rates := versus.Alternate(b, stormRounds, false, storm(), storm(client.PreviousImages(false)),
-		func() versus.Rate { return stormOfKeys(b) })
-	work := stormed("to the last `DocumentExpired`")
+		func() versus.Rate { return stormOfKeys(b, stormDocuments) })
+	work := stormed(stormDocuments, "to the last `DocumentExpired`")
 	versus.ReportRates(b, "lapse-ops", "", rates[0])
 	versus.Compare(b, work, "", rates[0], versus.Peer{Name: kvMarkers, Goal: versus.AtLeast(1.5)}, rates[2])
 	const bare = "-without-images"
@@ -66,8 +69,8 @@ func benchmarkStormRate(b *testing.B) {
 }
 
 // stormed names a row of the table.
-func stormed(what string) string {
-	return fmt.Sprintf("%s documents due in one second, %s", thousands(stormDocuments), what)
+func stormed(documents int, what string) string {
+	return fmt.Sprintf("%s documents due in one second, %s", thousands(documents), what)
 }
 
 // thousands formats n with commas between thousands.
@@ -81,10 +84,11 @@ func thousands(n int) string {
 // storm is a database with a collection of documents that are due in one second.
 type storm struct {
 	*lapse
-	due      time.Time
-	log      jetstream.Stream
-	versions []version
-	warned   uint64 // sequence of the last warning
+	documents int
+	due       time.Time
+	log       jetstream.Stream
+	versions  []version
+	warned    uint64 // sequence of the last warning
 }
 
 const stormCollection = "storm"
@@ -97,30 +101,30 @@ var settled = versus.Size(2*time.Second, 3*time.Second/2)
 var stormLoads = []int{60_000, 30_000, 15_000, 5_000}
 
 // dueAfter returns the deadline of documents that are stored at a rate.
-func dueAfter(rate int) time.Time {
-	return time.Now().Add(settled + time.Second + time.Duration(stormDocuments/rate)*time.Second).Truncate(time.Second)
+func dueAfter(documents, rate int) time.Time {
+	return time.Now().Add(settled + time.Second + time.Duration(documents/rate)*time.Second).Truncate(time.Second)
 }
 
 // startStorm calls prepare, unless it is nil, and stores the documents, which are due in
 // settled or later.
-func startStorm(b *testing.B, prepare func(*lapse), opts ...client.PropertyOption) *storm {
+func startStorm(b *testing.B, documents int, prepare func(*lapse), opts ...client.PropertyOption) *storm {
 	b.Helper()
-	return startStormLater(b, 0, prepare, opts...)
+	return startStormLater(b, documents, 0, prepare, opts...)
 }
 
 // startStormLater is startStorm with later more time until the deadline.
-func startStormLater(b *testing.B, later time.Duration, prepare func(*lapse), opts ...client.PropertyOption) *storm {
+func startStormLater(b *testing.B, documents int, later time.Duration, prepare func(*lapse), opts ...client.PropertyOption) *storm {
 	b.Helper()
 	for _, rate := range stormLoads {
-		s := &storm{lapse: startLapse(b, processor.OS)}
+		s := &storm{lapse: startLapse(b, processor.OS), documents: documents}
 		s.log = s.logStream(b)
 		if prepare != nil {
 			prepare(s.lapse)
 		}
 		s.create(b, stormCollection, append(opts, client.TTLPerDocument())...)
-		s.due = dueAfter(rate).Add(later)
+		s.due = dueAfter(documents, rate).Add(later)
 		var ok bool
-		if s.versions, ok = storeDue(b, s.lapse, stormCollection, stormDocuments, s.due.Unix()); ok && time.Until(s.due) > settled+later {
+		if s.versions, ok = storeDue(b, s.lapse, stormCollection, documents, s.due.Unix()); ok && time.Until(s.due) > settled+later {
 			return s
 		}
 		s.end()
@@ -143,7 +147,7 @@ func (s *storm) waitUntilPast() error {
 		if err != nil {
 			return err
 		}
-		if info.State.LastSeq >= stored+uint64(stormDocuments) {
+		if info.State.LastSeq >= stored+uint64(s.documents) {
 			// The log may also have grown by other events.
 			if left, err := unexpired(s.lapse); err != nil || left == 0 {
 				return err
@@ -172,6 +176,8 @@ func (s *storm) end() {
 }
 
 // benchmarkStormBeside gets documents that stay while others expire, and shortly before.
+// With a pace, the rate of the expiries is compared, too: with that of keys that NATS KV
+// deletes with nobody reading.
 func benchmarkStormBeside(b *testing.B, callers, pace int) {
 	const documents = 20_000
 	var conns []*nats.Conn
@@ -183,29 +189,36 @@ func benchmarkStormBeside(b *testing.B, callers, pace int) {
 	quiet := &versus.Callers{N: callers, Pace: pace, For: roundTime, Do: get}
 	beside := &versus.Callers{N: callers, Pace: pace, For: 10 * timeout, Do: get, Until: past.Load}
 	quietRound, besideRound := quiet.Round(b), beside.Round(b)
-	var rates []float64
-	versus.Alternate(b, versus.Size(stormRounds, 1), false, func() versus.Rate {
-		s := startStorm(b, func(l *lapse) { load(b, l.create(b, "orders"), 0, documents, versus.Document) })
+	sides := []versus.Side{func() versus.Rate {
+		s := startStorm(b, besideReads, func(l *lapse) { load(b, l.create(b, "orders"), 0, documents, versus.Document) })
 		defer s.end()
 		conns = versus.Connections(b, s.URL(), connections)
 		time.Sleep(time.Until(s.due.Add(-settled/2 - roundTime)))
 		quietRound()
 		s.waitUntilDue()
 		past.Store(false)
+		clock := versus.Start(s.PID())
 		var err error
 		go func() {
 			err = s.waitUntilPast()
 			past.Store(true)
 		}()
-		rate := besideRound()
+		besideRound()
 		check(b, err)
-		rates = append(rates, float64(stormDocuments)/s.took(b).Seconds())
+		rate := clock.Stop(besideReads)
+		rate.PerSecond = float64(besideReads) / s.took(b).Seconds()
 		return rate
-	})
-	b.ReportMetric(versus.Median(rates), "expiries/s")
+	}}
+	if pace > 0 {
+		sides = append(sides, func() versus.Rate { return stormOfKeys(b, besideReads) })
+	}
+	rates := versus.Alternate(b, versus.Size(stormRounds, 1), false, sides...)
+	versus.ReportRates(b, "expiries", "", rates[0])
 	who, goal := countCallers(callers), besideGoal[callers]
 	if pace > 0 {
 		who, goal = thousands(pace)+" a second", versus.AtMost(4)
+		versus.Compare(b, stormed(besideReads, "to the last `DocumentExpired`, beside `get`, "+who), "", rates[0],
+			versus.Peer{Name: kvMarkers, Goal: versus.AtLeast(0.65)}, rates[1])
 	}
-	versus.ReportP99(b, stormed("p99 of `get` meanwhile, "+who), goal, beside.P99s(), quiet.P99s())
+	versus.ReportP99(b, stormed(besideReads, "p99 of `get` meanwhile, "+who), goal, beside.P99s(), quiet.P99s())
 }

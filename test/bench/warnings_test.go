@@ -24,7 +24,7 @@ var warningTime = versus.Size(40*time.Second, 4*time.Second)
 func benchmarkStormWarnings(b *testing.B) {
 	storm := func(later time.Duration) versus.Side {
 		return func() versus.Rate {
-			s := startStormLater(b, later, nil)
+			s := startStormLater(b, stormDocuments, later, nil)
 			defer s.end()
 			clock := versus.Start(s.PID())
 			var began time.Time
@@ -46,7 +46,7 @@ func benchmarkStormWarnings(b *testing.B) {
 	}
 	rates := versus.Alternate(b, stormRounds, false, storm(warningTime), storm(0))
 	versus.ReportRates(b, "lapse-ops", "", rates[0])
-	versus.Compare(b, stormed("each warned of before; expiries in the time that both took"), "", rates[0], versus.Peer{Name: "without warnings", Goal: versus.AtLeast(0.45)}, rates[1])
+	versus.Compare(b, stormed(stormDocuments, "each warned of before; expiries in the time that both took"), "", rates[0], versus.Peer{Name: "without warnings", Goal: versus.AtLeast(0.45)}, rates[1])
 }
 
 // warn turns warnings on, waits until all are in the log and returns the time of the
