@@ -74,10 +74,8 @@ func (s *Scrub) Newest(ctx context.Context) error {
 	return nil
 }
 
-const (
-	scrubAtOnce = 20_000 // events read by one consumer
-	scrubSlice  = 500    // events read between two calls of pace: milliseconds
-)
+// scrubSlice is how many events are read between two calls of pace: milliseconds.
+const scrubSlice = 500
 
 // Rest reads the older part. After each slice it calls pace with the slice's duration, so
 // that other work gets its share. Retention may trim the part meanwhile. It returns an
@@ -85,11 +83,9 @@ const (
 // with it and reads on.
 func (s *Scrub) Rest(ctx context.Context, pace func(context.Context, time.Duration), unread func(error)) error {
 	for at := s.First; at < s.From; {
-		began := time.Now()
-		through, slice := min(at+scrubAtOnce, s.From)-1, at+scrubSlice
-		err := s.log.readPatiently(ctx, at, through, func(e *schema.Event) error {
-			at, through = e.Seq+1, max(through, e.Seq)
-			if at >= slice {
+		began, slice := time.Now(), at+scrubSlice
+		err := s.log.readPatiently(ctx, at, s.From-1, func(e *schema.Event) error {
+			if at = e.Seq + 1; at >= min(slice, s.From) {
 				pace(ctx, time.Since(began))
 				began, slice = time.Now(), at+scrubSlice
 			}
@@ -97,8 +93,7 @@ func (s *Scrub) Rest(ctx context.Context, pace func(context.Context, time.Durati
 		})
 		switch {
 		case err == nil:
-			at = through + 1
-			pace(ctx, time.Since(began))
+			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, ErrTrimmed):

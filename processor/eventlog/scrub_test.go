@@ -87,9 +87,10 @@ func TestScrubPaces(t *testing.T) {
 		w.Want(201, "collection.create.c", `{}`)
 		operations := strings.Repeat(`,{"op":"upsert","id":"a","body":{}}`, 1000)[1:]
 		w.Want(200, "batch.c", `{"operations":[`+operations+`]}`)
-		s, err := eventlog.NewScrub(w.Ctx(), w.Inside().Log, w.Inside().Store.Cursor())
+		cursor := w.Inside().Store.Cursor()
+		s, err := eventlog.NewScrub(w.Ctx(), w.Inside().Log, cursor)
 		w.Check(err)
-		s.From = w.Inside().Store.Cursor().Seq // as if the log were long
+		s.From = cursor.Seq // as if the log were long
 		paced := 0
 		w.Check(s.Rest(w.Ctx(), func(context.Context, time.Duration) { paced++ }, func(err error) { t.Error(err) }))
 		if paced < 3 {
