@@ -11,7 +11,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
-	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -98,7 +97,7 @@ const (
 
 // compression is MinLZ, or Snappy where that is faster. A lookup beyond the block cache
 // costs a fifth less than with Snappy, and files are a seventh smaller.
-var compression = sstable.FastestCompression
+func compression() pebble.DBCompressionSettings { return pebble.DBCompressionFastest }
 
 // The manifest names the first and last key of every file since its beginning, and so
 // ids and values of erased documents. Beyond this size Pebble rotates it after as
@@ -143,8 +142,8 @@ func Open(dir string, o Options) (*Store, error) {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		options.Levels[i].BlockSize = blockBytes
 		options.Levels[i].IndexBlockSize = indexBlockBytes
-		options.Levels[i].Compression = func() *sstable.CompressionProfile { return compression }
 	}
+	options.ApplyCompressionSettings(compression)
 	db, err := disk.open(options)
 	if err != nil {
 		return nil, err
