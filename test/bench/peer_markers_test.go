@@ -103,9 +103,9 @@ func (k *markers) marked(b *testing.B, do func(n int, stored time.Time) error) {
 	})
 }
 
-// stormOfKeys lets keys expire in about one second. NATS counts a TTL from
-// the nanosecond at which the key was stored, so they are due within half a second of the
-// beginning of that second.
+// stormOfKeys lets keys expire in about one second. NATS counts a TTL from the nanosecond at
+// which the key was stored, so they are due within half a second of the beginning of that
+// second.
 func stormOfKeys(b *testing.B, keys int) versus.Rate {
 	b.Helper()
 	for _, rate := range stormLoads {
