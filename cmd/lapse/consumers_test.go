@@ -43,7 +43,7 @@ func TestConsumers(t *testing.T) {
 		a := newApp(strings.NewReader(""), &out, &complaint)
 		a.isTerminal, a.colour, a.width = func(any) bool { return terminal }, false, func(any) int { return 100 }
 		a.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
-		code = a.run(t.Context(), append([]string{"consumers", "--server", s.server.ClientURL()}, args...))
+		code = a.run(t.Context(), append([]string{"consumers", "--timeout", "1m", "--server", s.server.ClientURL()}, args...))
 		return code, out.String(), complaint.String()
 	}
 	const table = `CONSUMER  ACCOUNT  BEHIND  UNACKED  SEQUENCE  ACKED
