@@ -210,7 +210,11 @@ func (l *Log) Replies(t *testing.T, user *nats.Conn, mutates, consumes bool, tar
 		case !NATSRefuses(target) && mutates:
 			l.sent++
 			harness.Eventually(t, target+": the mutation is there", func() bool {
-				return l.Mutations(t) >= l.sent || user.PublishMsg(mutation) != nil // repeated: a stream without a leader stores nothing
+				if l.Mutations(t) >= l.sent {
+					return true
+				}
+				l.requested++                           // by the acknowledgement
+				return user.PublishMsg(mutation) != nil // repeated: a stream without a leader stores nothing
 			})
 		case NATSRefuses(target) && mutates && consumes && !strings.Contains(fmt.Sprint(user.LastError()), refused):
 			t.Errorf("%s: not refused: %v", target, user.LastError())
