@@ -64,7 +64,6 @@ func (c *Client) AllProcesses(ctx context.Context) ([]Process, error) {
 // processes returns the sorted processes of some databases.
 func (c *Client) processes(ctx context.Context, of func(database string) bool) (all []Process, err error) {
 	var roll schema.Roll
-	older := false // one of 0.3.0 replied
 	add := func(p *schema.Presence, s schema.Standing, why string) {
 		if s.Role != schema.RoleNone && of(string(s.Database)) {
 			all = append(all, processOf(p, s, why))
@@ -76,14 +75,13 @@ func (c *Client) processes(ctx context.Context, of func(database string) bool) (
 			return c.timeout
 		}
 		roll.Add(&p)
-		older = older || p.Older
 		for _, s := range p.Databases {
 			add(&p, s, "")
 		}
 		switch {
 		case len(roll.Missing) > 0:
 			return c.timeout
-		case older:
+		case roll.Older:
 			return quiet
 		}
 		return 0

@@ -108,6 +108,7 @@ func (p *Presence) Process(s Standing) Process {
 type Roll struct {
 	// Missing are the processes that some know and that have not replied, as Presence.Knows.
 	Missing map[string]map[DatabaseName]string
+	Older   bool // a process of 0.3.0 has replied, which names no others
 	replied map[string]bool
 }
 
@@ -117,6 +118,7 @@ func (r *Roll) Add(p *Presence) {
 		r.Missing, r.replied = make(map[string]map[DatabaseName]string), make(map[string]bool)
 	}
 	r.replied[p.ID] = true
+	r.Older = r.Older || p.Older
 	delete(r.Missing, p.ID)
 	for id, roles := range p.Knows {
 		if !r.replied[id] {

@@ -58,14 +58,12 @@ func (p *Process) discover(ctx context.Context) {
 	p.ping(toAll)
 	_ = p.Await(ctx, func(members []Member) bool {
 		var roll schema.Roll
-		older := false
 		for _, m := range members {
 			roll.Add(&m.Presence)
-			older = older || m.Older
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.noOthers || len(members) > 0 && !older && len(roll.Missing) == 0
+		return p.noOthers || len(members) > 0 && !roll.Older && len(roll.Missing) == 0
 	})
 }
 
