@@ -2,6 +2,7 @@ package docs
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,6 +53,27 @@ Names that end in `+"`_total`"+` are counters, those without a type gauges. A co
 `+"[`lapse watch --exec` and `--post`](actions.md) with `--metrics HOST:PORT`"+` serve these, with the labels `+"`database` and `durable`"+`.
 
 `+metricRows(t, action.NewMetrics(new(client.Client), "mails"), histograms))
+}
+
+// TestDashboard: the dashboard is over all metrics. test/tools/watching has its expressions.
+func TestDashboard(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	dashboard, rows := read("../deploy/grafana/lapse.json"), regexp.MustCompile("(?m)^- `(lapse_\\w+).*: ([^:]*)$").FindAllStringSubmatch(read("metrics.md"), -1)
+	if len(rows) < 50 {
+		t.Errorf("the manual has %d metrics", len(rows))
+	}
+	for _, row := range rows {
+		former := strings.HasPrefix(row[2], "The name of ")
+		if !former && !regexp.MustCompile(row[1]+`(_bucket|_count|_sum)?\b`).MatchString(dashboard) {
+			t.Errorf("no panel shows %s", row[1])
+		}
+	}
 }
 
 // metricRows returns a sorted list of metrics, without the labels that all have.

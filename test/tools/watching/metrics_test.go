@@ -2,11 +2,11 @@ package watching
 
 import (
 	"bufio"
+	"maps"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lapsedb/lapse/test/harness"
 )
@@ -15,30 +15,34 @@ var check = harness.Check
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
-// exported returns the names of the metrics that lapse serve exports, from a scrape.
+// exported returns the names of the metrics that lapse serve and lapse watch export, from
+// scrapes.
 func exported(t *testing.T) map[string]bool {
 	t.Helper()
 	metrics := harness.FreeAddr(t)
 	s := harness.Serve(t, "--durability", "os", "--metrics", metrics, "--retain", "1h", "--snapshot-every", "1s")
 	s.Run("collection", "create", "orders", `{"defaultTtl":1}`).OK()
 	s.Run("document", "create", "orders", "a", `{}`).OK()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		names := scrape(t, metrics)
-		if names["lapse_snapshot_last_bytes"] {
-			return names
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no snapshot was made:\n%s", s.Stderr())
-		}
-	}
+	ofWatch := harness.FreeAddr(t)
+	watch := harness.StartProcess(t, harness.Command(t, "watch", "--server", s.URL(), "--durable", "d", "--exec", "true", "--metrics", ofWatch), nil)
+	t.Cleanup(watch.Kill)
+	names := make(map[string]bool)
+	harness.Eventually(t, "a snapshot is made, and an event watched", func() bool {
+		maps.Copy(names, scrape(t, metrics))
+		maps.Copy(names, scrape(t, ofWatch))
+		return names["lapse_snapshot_last_bytes"] && names["lapse_watch_tries_total"]
+	})
+	return names
 }
 
 func scrape(t *testing.T, address string) map[string]bool {
 	t.Helper()
-	response, err := http.Get("http://" + address + "/metrics")
-	check(t, err)
-	defer response.Body.Close()
 	names := make(map[string]bool)
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		return names // it starts
+	}
+	defer response.Body.Close()
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
 		if line := lines.Text(); line != "" && line[0] != '#' {
 			end := strings.IndexAny(line, "{ ")
