@@ -25,24 +25,28 @@ func exported(t *testing.T) map[string]bool {
 	s.Run("document", "create", "orders", "a", `{}`).OK()
 	ofWatch := harness.FreeAddr(t)
 	watch := harness.StartProcess(t, harness.Command(t, "watch", "--server", s.URL(), "--durable", "d", "--exec", "true", "--metrics", ofWatch), nil)
-	t.Cleanup(watch.Kill)
-	names := make(map[string]bool)
-	harness.Eventually(t, "a snapshot is made, and an event watched", func() bool {
-		maps.Copy(names, scrape(t, metrics))
-		maps.Copy(names, scrape(t, ofWatch))
-		return names["lapse_snapshot_last_bytes"] && names["lapse_watch_tries_total"]
+	t.Cleanup(func() {
+		watch.Kill()
+		if t.Failed() {
+			t.Log(watch.Output())
+		}
 	})
+	harness.Eventually(t, "the watch is ready", func() bool { return strings.Contains(watch.Output(), "ready: ") })
+	var names map[string]bool
+	harness.Eventually(t, "a snapshot is made", func() bool {
+		names = scrape(t, metrics)
+		return names["lapse_snapshot_last_bytes"]
+	})
+	maps.Copy(names, scrape(t, ofWatch))
 	return names
 }
 
 func scrape(t *testing.T, address string) map[string]bool {
 	t.Helper()
-	names := make(map[string]bool)
 	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		return names // it starts
-	}
+	check(t, err)
 	defer response.Body.Close()
+	names := make(map[string]bool)
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
 		if line := lines.Text(); line != "" && line[0] != '#' {
 			end := strings.IndexAny(line, "{ ")
